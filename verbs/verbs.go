@@ -1,0 +1,242 @@
+// Package verbs is the one RDMA API that all above it uses: devices, protection domains, memory regions, queue pairs and
+// completion queues, reliable connected only. Providers: verbs/iwarp (pure Go over TCP), verbs/verbstest (in memory).
+//
+// # Rules that hold for every provider
+//
+// A queue pair works in order: work requests start in the order posted; the bytes of a Write are placed before a Send posted
+// after it is delivered, and before a Read posted after it is answered. A provider that also places overlapping Writes
+// in order says so in Caps.
+//
+// A completion of a Write or Send means that its source may be used again. It says nothing about the peer: only an answer
+// or a Read response proves placement.
+//
+// A Send needs a posted receive at the peer. There is no receiver-not-ready: a Send without one ends the connection. The user counts credits.
+//
+// After the first error a queue pair is in the error state: everything outstanding and everything posted later
+// completes with StatusFlushed, and a completion with the cause comes first. Nothing is retried.
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Access rights of a memory region.
+type Access uint8
+
+const (
+	LocalWrite  Access = 1 << iota // sink of a receive or of a Read
+	RemoteWrite                    // the peer may Write
+	RemoteRead                     // the peer may Read
+)
+
+// Caps is what a device can do beyond the basics.
+type Caps struct {
+	Flush        bool // native FLUSH work requests
+	AtomicWrite  bool // native 8-byte ATOMIC_WRITE work requests
+	OrderedPlace bool // overlapping Writes of one QP are placed in order
+	CPUPlaced    bool // inbound bytes are stored by a CPU, so they pass through its cache
+	MaxInline    int  // bytes of inline data, 0 = none
+}
+
+// Device is one RDMA device, or a stand-in for one.
+type Device interface {
+	Name() string
+	Caps() Caps
+	AllocPD() (PD, error)
+	// CreateCQ makes a completion queue for up to depth outstanding completions.
+	CreateCQ(depth int) (CQ, error)
+	// Listen waits for connections on addr ("host:port").
+	Listen(addr string) (Listener, error)
+	// Connect connects qp to addr with private data (at most 252 bytes) and returns the peer's private data.
+	Connect(ctx context.Context, qp QP, addr string, private []byte) ([]byte, error)
+	Close() error
+}
+
+// PD is a protection domain: its QPs reach only its MRs.
+type PD interface {
+	// RegisterMR makes b reachable. The caller keeps b mapped until Deregister has returned.
+	RegisterMR(b []byte, a Access) (MR, error)
+	// CreateQP makes a queue pair. Receives may be posted before it is connected.
+	CreateQP(attr QPAttr) (QP, error)
+	Close() error
+}
+
+// MR is a registered memory region.
+type MR interface {
+	Bytes() []byte
+	Addr() uint64 // address that the peer gives for byte 0
+	RKey() uint32
+	// Deregister returns when no peer can reach the region any more and no placement into it is under way.
+	Deregister() error
+}
+
+// QPAttr are the sizes of a queue pair. The two CQs may be the same.
+type QPAttr struct {
+	SendCQ, RecvCQ CQ
+	SendDepth      int // work requests outstanding
+	RecvDepth      int // receives posted
+}
+
+// SGE is a piece of registered local memory.
+type SGE struct {
+	MR  MR
+	Off uint64
+	Len uint64
+}
+
+// Opcode of a work request or completion.
+type Opcode uint8
+
+const (
+	OpWrite Opcode = iota + 1
+	OpRead
+	OpSend
+	OpRecv
+	OpFlush
+	OpAtomicWrite
+)
+
+func (o Opcode) String() string {
+	switch o {
+	case OpWrite:
+		return "WRITE"
+	case OpRead:
+		return "READ"
+	case OpSend:
+		return "SEND"
+	case OpRecv:
+		return "RECV"
+	case OpFlush:
+		return "FLUSH"
+	case OpAtomicWrite:
+		return "ATOMIC_WRITE"
+	}
+	return fmt.Sprintf("opcode %d", uint8(o))
+}
+
+// SendWR is one work request for the send queue. Local.Len may be 0 for OpSend and OpWrite.
+type SendWR struct {
+	ID         uint64
+	Op         Opcode
+	Signaled   bool // a completion is wanted even if it succeeds
+	Local      SGE
+	RemoteAddr uint64
+	RKey       uint32
+}
+
+// RecvWR is one receive buffer.
+type RecvWR struct {
+	ID    uint64
+	Local SGE
+}
+
+// Status of a completion.
+type Status uint8
+
+const (
+	StatusOK        Status = iota
+	StatusFlushed          // the QP was in the error state
+	StatusProtect          // local or remote protection: key, bounds or rights
+	StatusPeer             // the peer ended the connection or reported an error (Terminate)
+	StatusTransport        // the transport failed
+	StatusLength           // a message does not fit its receive
+)
+
+func (s Status) String() string {
+	switch s {
+	case StatusOK:
+		return "ok"
+	case StatusFlushed:
+		return "flushed"
+	case StatusProtect:
+		return "protection error"
+	case StatusPeer:
+		return "ended by the peer"
+	case StatusTransport:
+		return "transport error"
+	case StatusLength:
+		return "length error"
+	}
+	return fmt.Sprintf("status %d", uint8(s))
+}
+
+// WC is one completion.
+type WC struct {
+	ID     uint64
+	Op     Opcode
+	Status Status
+	Len    uint32 // bytes received or read
+	QP     QP
+}
+
+// QP is a reliable connected queue pair. PostSend and PostRecv may be called from several goroutines; each call is atomic.
+type QP interface {
+	// PostSend posts a batch in order. It blocks no longer than the transport's own buffering and the QP's write deadline ask for.
+	// ErrQueueFull: nothing of the batch was posted.
+	PostSend(wrs []SendWR) error
+	PostRecv(wrs []RecvWR) error
+	// Err is the cause of the error state, or nil.
+	Err() error
+	// Close ends the connection, waits until no goroutine of the QP touches any memory region, and flushes outstanding work.
+	Close() error
+}
+
+// CQ is a completion queue. Poll and Wait are called by one goroutine at a time.
+type CQ interface {
+	// Poll takes up to len(wc) completions without waiting.
+	Poll(wc []WC) (int, error)
+	// Wait returns nil when a completion may be there, ErrTimeout after d, or ErrClosed.
+	Wait(d time.Duration) error
+	Close() error
+}
+
+// Listener takes connection requests.
+type Listener interface {
+	// Accept waits for the next request; it returns ErrClosed after Close.
+	Accept() (ConnRequest, error)
+	Addr() net.Addr
+	Close() error
+}
+
+// ConnRequest is a connection that waits for an answer. Accept or Reject must be called.
+type ConnRequest interface {
+	PrivateData() []byte
+	RemoteAddr() net.Addr
+	Accept(qp QP, private []byte) error
+	Reject(private []byte) error
+}
+
+var (
+	ErrTimeout     = errors.New("verbs: timed out")
+	ErrClosed      = errors.New("verbs: closed")
+	ErrQueueFull   = errors.New("verbs: queue full: reap completions first")
+	ErrUnsupported = errors.New("verbs: the device does not support this operation")
+)
+
+// RejectedError is the answer of a peer that refused the connection.
+type RejectedError struct{ Private []byte }
+
+func (e *RejectedError) Error() string {
+	return "verbs: the peer rejected the connection: " + string(e.Private)
+}
+
+// WCError is a completion that failed.
+type WCError struct {
+	Op     Opcode
+	Status Status
+	ID     uint64
+	Cause  error
+}
+
+func (e *WCError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("verbs: %v (work request %d): %v: %v", e.Op, e.ID, e.Status, e.Cause)
+	}
+	return fmt.Sprintf("verbs: %v (work request %d): %v", e.Op, e.ID, e.Status)
+}
+
+func (e *WCError) Unwrap() error { return e.Cause }
