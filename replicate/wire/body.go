@@ -1,0 +1,285 @@
+package wire
+
+// MaxPeers is how many copy ids a state slot holds.
+const MaxPeers = 8
+
+// Flags of a state slot (docs/format.md section 1).
+const (
+	FlagInconsistent = 1 << iota
+	FlagClean
+	FlagMemory
+	FlagMayDegrade
+)
+
+// Durability classes: what a fenced byte survives.
+const (
+	DurabilityMemory = 1 // the death of the process
+	DurabilityMedia  = 2 // the loss of power
+)
+
+// MethodGPSPM: the target's CPU makes ranges persistent on request.
+const MethodGPSPM = 1
+
+// AttrSize is the encoded size of Attr in bytes.
+const AttrSize = 104
+
+// Attr are librpmem's pool attributes (struct rpmem_pool_attr).
+type Attr struct {
+	Signature                         [8]byte
+	Major, Compat, Incompat, ROCompat uint32
+	PoolUUID, CopyID, Next, Prev      UUID
+	UserFlags                         [16]byte
+}
+
+// Append appends the encoded attributes to b.
+func (a *Attr) Append(b []byte) []byte {
+	b = append(b, a.Signature[:]...)
+	for _, v := range [...]uint32{a.Major, a.Compat, a.Incompat, a.ROCompat} {
+		b = le.AppendUint32(b, v)
+	}
+	for _, v := range [...]*UUID{&a.PoolUUID, &a.CopyID, &a.Next, &a.Prev, &a.UserFlags} {
+		b = append(b, v[:]...)
+	}
+	return b
+}
+
+func (a *Attr) take(c *cursor) {
+	copy(a.Signature[:], c.take(len(a.Signature)))
+	a.Major, a.Compat, a.Incompat, a.ROCompat = c.u32(), c.u32(), c.u32(), c.u32()
+	a.PoolUUID, a.CopyID, a.Next, a.Prev, a.UserFlags = c.uuid(), c.uuid(), c.uuid(), c.uuid(), c.uuid()
+}
+
+// Hello asks for the state of a pool and changes nothing. PoolUUID zero means any pool of that name.
+type Hello struct {
+	CopyID, PoolUUID UUID
+	Term, Gen        uint64
+	Pool             string
+}
+
+func (m *Hello) Append(b []byte) []byte {
+	b = append(b, m.CopyID[:]...)
+	b = append(b, m.PoolUUID[:]...)
+	b = le.AppendUint64(b, m.Term)
+	b = le.AppendUint64(b, m.Gen)
+	return appendString(b, m.Pool)
+}
+
+func (m *Hello) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.CopyID, m.PoolUUID, m.Term, m.Gen, m.Pool = c.uuid(), c.uuid(), c.u64(), c.u64(), c.str()
+	return c.end("HELLO")
+}
+
+// Create makes the pool's parts on the target. PoolSize is the least size wanted, in bytes including the header.
+type Create struct {
+	Attr     Attr
+	PoolSize uint64
+	Pool     string
+}
+
+func (m *Create) Append(b []byte) []byte {
+	b = m.Attr.Append(b)
+	b = le.AppendUint64(b, m.PoolSize)
+	return appendString(b, m.Pool)
+}
+
+func (m *Create) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Attr.take(&c)
+	m.PoolSize, m.Pool = c.u64(), c.str()
+	return c.end("CREATE")
+}
+
+// Claim asks for a session: the right to write the pool under (Term, Writer). Durability is the least class asked for.
+type Claim struct {
+	PoolUUID, Writer  UUID
+	Term, Gen         uint64
+	History           [8]uint64
+	Lanes, Durability uint32
+	Pool              string
+}
+
+func (m *Claim) Append(b []byte) []byte {
+	b = append(b, m.PoolUUID[:]...)
+	b = append(b, m.Writer[:]...)
+	b = le.AppendUint64(b, m.Term)
+	b = le.AppendUint64(b, m.Gen)
+	b = appendHistory(b, &m.History)
+	b = le.AppendUint32(b, m.Lanes)
+	b = le.AppendUint32(b, m.Durability)
+	return appendString(b, m.Pool)
+}
+
+func (m *Claim) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.PoolUUID, m.Writer, m.Term, m.Gen, m.History = c.uuid(), c.uuid(), c.u64(), c.u64(), c.history()
+	m.Lanes, m.Durability, m.Pool = c.u32(), c.u32(), c.str()
+	return c.end("CLAIM")
+}
+
+// SetState writes the target's state slot: flags Set then Clear are applied, the other fields replace what stands there.
+type SetState struct {
+	Session, Gen    uint64
+	History         [8]uint64
+	Set, Clear      uint32
+	SyncGen, SyncID uint64
+	Peers           []UUID // at most MaxPeers
+}
+
+func (m *SetState) Append(b []byte) []byte {
+	b = le.AppendUint64(b, m.Session)
+	b = le.AppendUint64(b, m.Gen)
+	b = appendHistory(b, &m.History)
+	b = le.AppendUint32(b, m.Set)
+	b = le.AppendUint32(b, m.Clear)
+	b = le.AppendUint64(b, m.SyncGen)
+	b = le.AppendUint64(b, m.SyncID)
+	b = le.AppendUint32(b, uint32(len(m.Peers)))
+	for i := range m.Peers {
+		b = append(b, m.Peers[i][:]...)
+	}
+	return b
+}
+
+func (m *SetState) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Session, m.Gen, m.History = c.u64(), c.u64(), c.history()
+	m.Set, m.Clear, m.SyncGen, m.SyncID = c.u32(), c.u32(), c.u64(), c.u64()
+	n := c.u32()
+	if n > MaxPeers {
+		return corrupt("SET_STATE: %d peers, at most %d", n, MaxPeers)
+	}
+	m.Peers = nil
+	for range n {
+		m.Peers = append(m.Peers, c.uuid())
+	}
+	return c.end("SET_STATE")
+}
+
+// SetAttr replaces the pool's attributes.
+type SetAttr struct {
+	Session uint64
+	Attr    Attr
+}
+
+func (m *SetAttr) Append(b []byte) []byte {
+	return m.Attr.Append(le.AppendUint64(b, m.Session))
+}
+
+func (m *SetAttr) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Session = c.u64()
+	m.Attr.take(&c)
+	return c.end("SET_ATTR")
+}
+
+// Close ends a session.
+type Close struct{ Session uint64 }
+
+func (m *Close) Append(b []byte) []byte { return le.AppendUint64(b, m.Session) }
+
+func (m *Close) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Session = c.u64()
+	return c.end("CLOSE")
+}
+
+// Remove deletes the pool's parts on the target. Force (0 or 1) removes also what cannot be opened as a pool.
+type Remove struct {
+	PoolUUID UUID
+	Force    uint32
+	Pool     string
+}
+
+func (m *Remove) Append(b []byte) []byte {
+	b = append(b, m.PoolUUID[:]...)
+	b = le.AppendUint32(b, m.Force)
+	return appendString(b, m.Pool)
+}
+
+func (m *Remove) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.PoolUUID, m.Force, m.Pool = c.uuid(), c.u32(), c.str()
+	return c.end("REMOVE")
+}
+
+// Fenced is the notice that another writer took the pool over.
+type Fenced struct {
+	Term uint64
+	Text string
+}
+
+func (m *Fenced) Append(b []byte) []byte { return appendString(le.AppendUint64(b, m.Term), m.Text) }
+
+func (m *Fenced) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Term, m.Text = c.u64(), c.str()
+	return c.end("FENCED")
+}
+
+// State is what a target holds of a pool. Served is 1 while a session is open.
+type State struct {
+	Attr                      Attr
+	PoolSize, Term            uint64
+	Writer                    UUID
+	Gen                       uint64
+	History                   [8]uint64
+	Flags, Durability, Served uint32
+}
+
+func (m *State) Append(b []byte) []byte {
+	b = m.Attr.Append(b)
+	b = le.AppendUint64(b, m.PoolSize)
+	b = le.AppendUint64(b, m.Term)
+	b = append(b, m.Writer[:]...)
+	b = le.AppendUint64(b, m.Gen)
+	b = appendHistory(b, &m.History)
+	b = le.AppendUint32(b, m.Flags)
+	b = le.AppendUint32(b, m.Durability)
+	return le.AppendUint32(b, m.Served)
+}
+
+func (m *State) take(c *cursor) {
+	m.Attr.take(c)
+	m.PoolSize, m.Term, m.Writer, m.Gen, m.History = c.u64(), c.u64(), c.uuid(), c.u64(), c.history()
+	m.Flags, m.Durability, m.Served = c.u32(), c.u32(), c.u32()
+}
+
+func (m *State) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.take(&c)
+	return c.end("STATE")
+}
+
+// Grant is what a claimant needs to connect its lanes. Base is the remote address of pool offset 4096; a Fabric address
+// without host means the host of the control connection.
+type Grant struct {
+	Session   uint64
+	Fabric    string
+	Base      uint64
+	RKey      uint32
+	Length    uint64 // bytes of the registered region
+	Credits   uint32 // receives posted per lane
+	MaxRanges uint32
+	Method    uint32
+	PoolSize  uint64
+}
+
+func (m *Grant) Append(b []byte) []byte {
+	b = le.AppendUint64(b, m.Session)
+	b = appendString(b, m.Fabric)
+	b = le.AppendUint64(b, m.Base)
+	b = le.AppendUint32(b, m.RKey)
+	b = le.AppendUint64(b, m.Length)
+	b = le.AppendUint32(b, m.Credits)
+	b = le.AppendUint32(b, m.MaxRanges)
+	b = le.AppendUint32(b, m.Method)
+	return le.AppendUint64(b, m.PoolSize)
+}
+
+func (m *Grant) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Session, m.Fabric, m.Base, m.RKey, m.Length = c.u64(), c.str(), c.u64(), c.u32(), c.u64()
+	m.Credits, m.MaxRanges, m.Method, m.PoolSize = c.u32(), c.u32(), c.u32(), c.u64()
+	return c.end("GRANT")
+}
