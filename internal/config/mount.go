@@ -1,0 +1,179 @@
+package config
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// ControlPort is the port of a target's control connection where nothing else is said.
+const ControlPort = "7470"
+
+// IWARP is the provider that needs no RDMA device: iWARP over TCP in the process itself.
+const IWARP = "iwarp"
+
+// OnLossError is the one loss policy: wait up to Timeout for a lost target, then fail fsync until the pool is mounted anew.
+const OnLossError = "error"
+
+// Mount is the configuration of an initiator.
+type Mount struct {
+	// Path is the file that the values came from.
+	Path string
+	// Pool is the pool set file. It may be left to the command line.
+	Pool string
+	// Durability is the least promise that every copy must make. Default Media.
+	Durability Durability
+	// Timeout is how long a lost target may take to come back before fsync fails. Default 5 s; 0: at once.
+	Timeout time.Duration
+	// CommitInterval is how long a change may stay uncommitted when nobody asks for it. Default 5 s, never 0.
+	CommitInterval time.Duration
+	// OnLoss is what happens after Timeout: OnLossError.
+	OnLoss string
+
+	targets map[string]Replica
+}
+
+// Replica is how to reach one target.
+type Replica struct {
+	Address    string     // control connection, "host:port"; default HOST:7470
+	Provider   string     // IWARP
+	CRC        bool       // iWARP frames carry a CRC. Default false
+	Durability Durability // least promise asked of this target. Default: that of the mount
+}
+
+type mountFile struct {
+	Pool           string
+	Durability     Durability
+	Timeout        duration
+	CommitInterval duration `toml:"commit_interval"`
+	OnLoss         string   `toml:"on_loss"`
+	Target         map[string]replicaFile
+}
+
+type replicaFile struct {
+	Address    string
+	Provider   string
+	CRC        bool
+	Durability Durability
+}
+
+var mountKeys = schema{
+	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString,
+	"target.*.address": aString, "target.*.provider": aString, "target.*.crc": aBool, "target.*.durability": aString,
+}
+
+// DefaultMount is what an empty file means.
+func DefaultMount() *Mount {
+	return &Mount{Durability: Media, Timeout: 5 * time.Second, CommitInterval: 5 * time.Second, OnLoss: OnLossError}
+}
+
+// LoadMount reads the configuration of an initiator. Errors about its content are *Error, or several joined.
+func LoadMount(path string) (*Mount, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseMount(path, text)
+}
+
+func parseMount(path, text string) (*Mount, error) {
+	m := DefaultMount()
+	m.Path = path
+	raw := mountFile{Durability: m.Durability, Timeout: duration(m.Timeout), CommitInterval: duration(m.CommitInterval), OnLoss: m.OnLoss}
+	f, err := parse(path, text, mountKeys, &raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := raw.check(f); err != nil {
+		return nil, err
+	}
+	m.Pool, m.Durability, m.OnLoss = raw.Pool, raw.Durability, raw.OnLoss
+	m.Timeout, m.CommitInterval = time.Duration(raw.Timeout), time.Duration(raw.CommitInterval)
+	m.targets = make(map[string]Replica, len(raw.Target))
+	for host, r := range raw.Target {
+		m.targets[host] = Replica(r)
+	}
+	return m, nil
+}
+
+func (raw *mountFile) check(f *file) error {
+	if f.md.IsDefined("pool") && raw.Pool == "" {
+		return f.errorf(toml.Key{"pool"}, "is empty: name the pool set file, or leave the key out and name it on the command line")
+	}
+	if raw.CommitInterval == 0 {
+		return f.errorf(toml.Key{"commit_interval"}, `is zero, so that nothing but fsync would ever commit: write for example "5s"`)
+	}
+	switch raw.OnLoss {
+	case OnLossError:
+	case "degrade":
+		return f.errorf(toml.Key{"on_loss"}, `"degrade" is not available: going on without a target is safe only with a witness, `+
+			`because the target may be promoted at the same time; use "error"`)
+	default:
+		return f.errorf(toml.Key{"on_loss"}, `%q is not known: use "error"`, raw.OnLoss)
+	}
+	for _, host := range slices.Sorted(maps.Keys(raw.Target)) {
+		if err := raw.Target[host].check(f, host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r replicaFile) check(f *file, host string) error {
+	table := toml.Key{"target", host}
+	if host == "" || strings.HasPrefix(host, ":") {
+		return f.errorf(table, `names no host: write [target."HOST"] with HOST as in the REPLICA line of the pool set`)
+	}
+	if _, port, err := net.SplitHostPort(host); err == nil {
+		if err := checkAddr(host, false); err != nil || port == "" {
+			return f.errorf(table, `%q has a bad port: write [target."HOST"] or [target."HOST:PORT"]`, host)
+		}
+	}
+	if f.md.IsDefined("target", host, "address") {
+		if err := checkAddr(r.Address, false); err != nil {
+			return f.errorf(append(table, "address"), "%v", err)
+		}
+	}
+	if f.md.IsDefined("target", host, "provider") && r.Provider != IWARP {
+		return f.errorf(append(table, "provider"), `%q is not known: use %q`, r.Provider, IWARP)
+	}
+	return nil
+}
+
+// Validate reports what neither the file nor the command line gave.
+func (m *Mount) Validate() error {
+	if m.Pool == "" {
+		return &Error{Path: m.Path, Key: "pool", Msg: "is missing: name the pool set file there or on the command line"}
+	}
+	return nil
+}
+
+// Targets are the hosts for which the file has a table, sorted.
+func (m *Mount) Targets() []string { return slices.Sorted(maps.Keys(m.targets)) }
+
+// Target is how to reach host, named as in a REPLICA line of a pool set, from its table or by default.
+func (m *Mount) Target(host string) Replica {
+	r := m.targets[host]
+	if r.Address == "" {
+		r.Address = controlAddr(host)
+	}
+	if r.Provider == "" {
+		r.Provider = IWARP
+	}
+	if r.Durability == 0 {
+		r.Durability = m.Durability
+	}
+	return r
+}
+
+// controlAddr is host itself if it has a port, else host with the usual port.
+func controlAddr(host string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(strings.Trim(host, "[]"), ControlPort)
+}

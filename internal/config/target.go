@@ -1,0 +1,109 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Target is the configuration of a target daemon.
+type Target struct {
+	// Path is the file that the values came from.
+	Path string
+	// Listen is the address of the control connections. Default 127.0.0.1:7470.
+	Listen string
+	// Fabric is the address of the lanes (RDMA connections). Default 127.0.0.1:7471.
+	Fabric string
+	// PoolDir holds the pool set files; the name of a pool is the path of its file in here.
+	PoolDir string
+	// Socket is the unix socket of the administrator. Default /run/pmemfs/target.sock.
+	Socket string
+	// Durability is the least promise that a pool must make to be served. Default Media.
+	Durability Durability
+	// CRC asks that iWARP frames carry a CRC. Default false.
+	CRC bool
+}
+
+type targetFile struct {
+	Listen     string
+	Fabric     string
+	PoolDir    string `toml:"pool_dir"`
+	Socket     string
+	Durability Durability
+	CRC        bool
+}
+
+var targetKeys = schema{
+	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "crc": aBool,
+}
+
+// DefaultTarget is what an empty file means.
+func DefaultTarget() *Target {
+	return &Target{
+		Listen:     "127.0.0.1:" + ControlPort,
+		Fabric:     "127.0.0.1:7471",
+		Socket:     "/run/pmemfs/target.sock",
+		Durability: Media,
+	}
+}
+
+// LoadTarget reads the configuration of a target. Errors about its content are *Error, or several joined.
+func LoadTarget(path string) (*Target, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseTarget(path, text)
+}
+
+func parseTarget(path, text string) (*Target, error) {
+	d := DefaultTarget()
+	raw := targetFile{d.Listen, d.Fabric, d.PoolDir, d.Socket, d.Durability, d.CRC}
+	f, err := parse(path, text, targetKeys, &raw)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.CRC}
+	if key, err := t.checkValues(f.md.IsDefined); err != nil {
+		return nil, f.errorf(toml.Key{key}, "%v", err)
+	}
+	return t, nil
+}
+
+// checkValues checks the values for which given is true and names the key that is wrong.
+func (t *Target) checkValues(given func(key ...string) bool) (key string, err error) {
+	for _, a := range []struct{ key, addr string }{{"listen", t.Listen}, {"fabric", t.Fabric}} {
+		if err := checkAddr(a.addr, true); err != nil && given(a.key) {
+			return a.key, err
+		}
+	}
+	if _, port, _ := net.SplitHostPort(t.Fabric); t.Listen == t.Fabric && port != "0" {
+		return "fabric", fmt.Errorf("is the address of listen, %s: control connections and lanes need a port each", t.Listen)
+	}
+	for _, p := range []struct{ key, path string }{{"pool_dir", t.PoolDir}, {"socket", t.Socket}} {
+		if p.path == "" && given(p.key) {
+			return p.key, fmt.Errorf("is empty: give a path, or leave the key out")
+		}
+	}
+	return "", nil
+}
+
+// Validate reports what is missing or wrong after flags were laid over the file. It looks whether PoolDir is there.
+func (t *Target) Validate() error {
+	if t.PoolDir == "" {
+		return &Error{Path: t.Path, Key: "pool_dir", Msg: "is missing: name the directory of the pool set files there, or with --pool-dir"}
+	}
+	if key, err := t.checkValues(func(...string) bool { return true }); err != nil {
+		return &Error{Key: key, Msg: err.Error()}
+	}
+	fi, err := os.Stat(t.PoolDir)
+	if err != nil {
+		return &Error{Path: t.Path, Key: "pool_dir", Msg: err.Error() + ": make the directory and put the pool set files there"}
+	}
+	if !fi.IsDir() {
+		return &Error{Path: t.Path, Key: "pool_dir", Msg: t.PoolDir + " is not a directory"}
+	}
+	return nil
+}
