@@ -13,7 +13,16 @@
 // A Send needs a posted receive at the peer. There is no receiver-not-ready: a Send without one ends the connection. The user counts credits.
 //
 // After the first error a queue pair is in the error state: everything outstanding and everything posted later
-// completes with StatusFlushed, and a completion with the cause comes first. Nothing is retried.
+// completes with StatusFlushed, and a completion with the cause comes first. Nothing is retried. The cause goes to the
+// work request at fault where one is known, else to the oldest outstanding one of the send queue, else to the oldest
+// posted receive, else to the next one posted. Close is no error: what it finds outstanding is flushed.
+//
+// A work request occupies a place of its queue until its completion has been polled, an unsignaled one until that of
+// a later signaled one has been polled. So a send queue on which nothing is ever signaled fills up. In return a CQ
+// never overflows: CreateQP refuses a CQ that cannot hold all work requests of its queues.
+//
+// A work request that is wrong in itself (a local region of another PD, out of bounds or without the right, an unknown
+// operation, more than MaxMessage bytes) is refused by PostSend or PostRecv with an error; nothing of the batch is posted.
 package verbs
 
 import (
@@ -23,6 +32,12 @@ import (
 	"net"
 	"time"
 )
+
+// MaxMessage is the most bytes that one work request moves.
+const MaxMessage = 1 << 30
+
+// MaxPrivate is the most bytes of private data in a connection request or its answer.
+const MaxPrivate = 252
 
 // Access rights of a memory region.
 type Access uint8
@@ -77,8 +92,8 @@ type MR interface {
 // QPAttr are the sizes of a queue pair. The two CQs may be the same.
 type QPAttr struct {
 	SendCQ, RecvCQ CQ
-	SendDepth      int // work requests outstanding
-	RecvDepth      int // receives posted
+	SendDepth      int // work requests posted and not yet reaped
+	RecvDepth      int // receives posted and not yet reaped
 }
 
 // SGE is a piece of registered local memory.

@@ -1,0 +1,224 @@
+// Package cq is the completion queue of the providers that are written in Go: a bounded ring that cannot overflow,
+// because every queue of a queue pair reserves its places in it beforehand.
+//
+// An Account is one work queue's share. Its user takes a place for each work request before it is posted; the place
+// comes back when the completion that covers the request has been polled. So PostSend can refuse a batch that has
+// no room, and a completion always has room.
+//
+// One mutex per Queue protects the ring and all its accounts. It is a leaf lock: nothing is called with it held.
+package cq
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+type entry struct {
+	wc     verbs.WC
+	from   *Account
+	places int
+}
+
+// Queue implements verbs.CQ.
+type Queue struct {
+	mu       sync.Mutex
+	ring     []entry
+	head     int
+	len      int
+	reserved int  // places promised to accounts
+	waiting  bool // a Wait sleeps and must be woken
+	closed   bool
+
+	ready atomic.Bool   // a Wait has something to return for; lets it look without the lock
+	wake  chan struct{} // one token, sent when waiting is taken back
+	timer *time.Timer   // of the one goroutine that may wait
+	spin  time.Duration
+}
+
+// New makes a queue for depth completions. Wait looks for a completion for spin before it sleeps.
+func New(depth int, spin time.Duration) (*Queue, error) {
+	if depth <= 0 {
+		return nil, fmt.Errorf("verbs: a completion queue of depth %d is of no use: ask for at least 1", depth)
+	}
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &Queue{ring: make([]entry, depth), wake: make(chan struct{}, 1), timer: t, spin: spin}, nil
+}
+
+// Poll takes up to len(wc) completions without waiting. After Close it returns what is left, then ErrClosed.
+func (q *Queue) Poll(wc []verbs.WC) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.len == 0 && q.closed {
+		return 0, verbs.ErrClosed
+	}
+	n := min(len(wc), q.len)
+	for i := range n {
+		e := &q.ring[q.head]
+		wc[i] = e.wc
+		e.from.giveBack(e.places)
+		*e = entry{}
+		if q.head++; q.head == len(q.ring) {
+			q.head = 0
+		}
+	}
+	q.len -= n
+	q.ready.Store(q.len > 0 || q.closed)
+	return n, nil
+}
+
+// Wait returns nil when a completion may be there, ErrTimeout after d, or ErrClosed.
+func (q *Queue) Wait(d time.Duration) error {
+	q.look(min(d, q.spin))
+	q.mu.Lock()
+	if q.len > 0 || q.closed {
+		defer q.mu.Unlock()
+		return q.state()
+	}
+	select { // a token that a timed-out Wait left behind
+	case <-q.wake:
+	default:
+	}
+	q.waiting = true
+	q.mu.Unlock()
+
+	q.timer.Reset(d)
+	select {
+	case <-q.wake:
+	case <-q.timer.C:
+	}
+	q.timer.Stop()
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = false
+	return q.state()
+}
+
+// state is the answer of Wait. The lock is held.
+func (q *Queue) state() error {
+	switch {
+	case q.len > 0:
+		return nil
+	case q.closed:
+		return verbs.ErrClosed
+	}
+	return verbs.ErrTimeout
+}
+
+// look returns when a completion is there or d has passed.
+func (q *Queue) look(d time.Duration) {
+	if d <= 0 || q.ready.Load() {
+		return
+	}
+	for end := time.Now().Add(d); !q.ready.Load() && time.Now().Before(end); {
+	}
+}
+
+// Close wakes a Wait. Completions that are there can still be polled.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.signal()
+	return nil
+}
+
+// signal ends a Wait. The lock is held.
+func (q *Queue) signal() {
+	q.ready.Store(true)
+	if q.waiting {
+		q.waiting = false
+		q.wake <- struct{}{} // never blocks: one Wait, one token
+	}
+}
+
+// Account is the share of one work queue. Its fields are protected by the lock of its Queue.
+type Account struct {
+	q       *Queue
+	free    int
+	pending int // places of unsignaled work requests, given back with the next completion
+	closed  bool
+}
+
+// Open reserves depth places.
+func (q *Queue) Open(depth int) (*Account, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, verbs.ErrClosed
+	}
+	if depth < 0 || depth > len(q.ring)-q.reserved {
+		return nil, fmt.Errorf("verbs: the completion queue of depth %d has %d places left, %d are needed: make it deeper",
+			len(q.ring), len(q.ring)-q.reserved, depth)
+	}
+	q.reserved += depth
+	return &Account{q: q, free: depth}, nil
+}
+
+// Take takes n places, or none and returns false.
+func (a *Account) Take(n int) bool {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	if n > a.free {
+		return false
+	}
+	a.free -= n
+	return true
+}
+
+// Return gives back n places that were taken and not used.
+func (a *Account) Return(n int) {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.giveBack(n)
+}
+
+// Complete delivers the completion of the oldest work request that holds a place.
+func (a *Account) Complete(wc verbs.WC) {
+	q := a.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := q.head + q.len
+	if at >= len(q.ring) {
+		at -= len(q.ring)
+	}
+	q.ring[at] = entry{wc, a, 1 + a.pending}
+	a.pending = 0
+	q.len++
+	q.signal()
+}
+
+// Skip notes that an unsignaled work request is done: its place comes back with the next completion.
+func (a *Account) Skip() {
+	a.q.mu.Lock()
+	defer a.q.mu.Unlock()
+	a.pending++
+}
+
+// Close ends the reservation. Places of completions not yet polled come back when they are.
+func (a *Account) Close() {
+	q := a.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a.closed {
+		return
+	}
+	a.closed = true
+	n := a.free + a.pending
+	a.free, a.pending = 0, 0
+	q.reserved -= n
+}
+
+// giveBack returns n places. The lock is held.
+func (a *Account) giveBack(n int) {
+	if a.closed {
+		a.q.reserved -= n
+		return
+	}
+	a.free += n
+}
