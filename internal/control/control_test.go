@@ -1,0 +1,83 @@
+package control
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// serve listens on the socket of a mount point that no test but this one uses.
+func serve(t *testing.T, handle func(Request) Reply) string {
+	t.Helper()
+	mountpoint := filepath.Join(t.TempDir(), "mnt")
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the sockets are in " + RunDir)
+	}
+	s, err := Listen(SocketPath(mountpoint), handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return mountpoint
+}
+
+func TestCall_ReplyAndError(t *testing.T) {
+	mnt := serve(t, func(r Request) Reply {
+		if r.Op == OpSync {
+			return Reply{Error: "target lost"}
+		}
+		return Reply{Status: &Status{SchemaVersion: 1, Verdict: Healthy, Term: 7}}
+	})
+	reply, err := Call(mnt, Request{Op: OpStatus}, time.Second)
+	if err != nil || reply.Status == nil || reply.Status.Term != 7 {
+		t.Fatalf("status: %+v, %v", reply, err)
+	}
+	if _, err := Call(mnt, Request{Op: OpSync}, time.Second); err == nil {
+		t.Fatal("sync: the daemon's error was lost")
+	}
+}
+
+func TestCall_BoundedWhenTheDaemonHangs(t *testing.T) {
+	release := make(chan struct{})
+	mnt := serve(t, func(Request) Reply { <-release; return Reply{} })
+	defer close(release)
+	begin := time.Now()
+	if _, err := Call(mnt, Request{Op: OpStatus}, 200*time.Millisecond); err == nil {
+		t.Fatal("no error from a daemon that does not answer")
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Fatalf("took %v", took)
+	}
+}
+
+func TestListen_RefusesASecondDaemonAndReplacesADeadOnesSocket(t *testing.T) {
+	mnt := serve(t, func(Request) Reply { return Reply{} })
+	if _, err := Listen(SocketPath(mnt), nil); err == nil {
+		t.Fatal("two daemons on one socket")
+	}
+	dead := SocketPath(mnt + "-dead")
+	if err := os.WriteFile(dead, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Listen(dead, func(Request) Reply { return Reply{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+func TestCall_NoDaemon(t *testing.T) {
+	if _, err := Call("/nowhere/at/all", Request{Op: OpStatus}, time.Second); !errors.Is(err, ErrNoDaemon) {
+		t.Fatalf("got %v, want ErrNoDaemon", err)
+	}
+}
+
+func TestVerdict_ExitCode(t *testing.T) {
+	for v, want := range map[Verdict]int{Healthy: 0, Offline: 0, Degraded: 1, Failed: 2} {
+		if got := v.ExitCode(); got != want {
+			t.Errorf("%s: %d, want %d", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Verdict is the first word of a status.
+type Verdict string
+
+const (
+	// Healthy: an fsync is durable on every copy.
+	Healthy Verdict = "HEALTHY"
+	// Degraded: a target is lost, and an fsync waits for it until the timeout.
+	Degraded Verdict = "DEGRADED"
+	// Failed: fsync fails and changes are refused until the pool is mounted anew.
+	Failed Verdict = "FAILED"
+	// Offline: the pool is not mounted; the state is what its header says.
+	Offline Verdict = "OFFLINE"
+)
+
+// ExitCode is what `pmemfs status` exits with: 0 healthy or offline, 1 degraded, 2 failed.
+func (v Verdict) ExitCode() int {
+	switch v {
+	case Degraded:
+		return 1
+	case Failed:
+		return 2
+	}
+	return 0
+}
+
+// Status of a mounted or unmounted pool. Bytes and seconds are plain numbers.
+type Status struct {
+	SchemaVersion int     `json:"schema_version"` // 1
+	Verdict       Verdict `json:"verdict"`
+	Error         string  `json:"error,omitempty"`
+	PID           int     `json:"pid,omitempty"`
+	Version       string  `json:"version,omitempty"`
+	Mountpoint    string  `json:"mountpoint,omitempty"`
+	Pool          string  `json:"pool"`
+	PoolUUID      string  `json:"pool_uuid"`
+	Term          uint64  `json:"term"`
+	Generation    string  `json:"generation"`
+	SealedLSN     uint64  `json:"sealed_lsn"`
+	BytesTotal    uint64  `json:"bytes_total,omitempty"`
+	BytesFree     uint64  `json:"bytes_free,omitempty"`
+	Inodes        uint64  `json:"inodes,omitempty"`
+	Copies        []Copy  `json:"copies"`
+	// Requests counts FUSE requests by name, Drains the drains started on all copies.
+	Requests map[string]uint64 `json:"requests,omitempty"`
+	Drains   uint64            `json:"drains,omitempty"`
+}
+
+// Copy is the local pool or one target.
+type Copy struct {
+	Name       string  `json:"name"`
+	Role       string  `json:"role"` // "local" or "target"
+	State      string  `json:"state"`
+	Durability string  `json:"durability"` // "media" or "memory"
+	Detail     string  `json:"detail,omitempty"`
+	Address    string  `json:"address,omitempty"`
+	Provider   string  `json:"provider,omitempty"`
+	Method     string  `json:"method,omitempty"`
+	AnswerAge  float64 `json:"last_answer_age_seconds"`
+	InFlight   int     `json:"drains_in_flight"`
+	Error      string  `json:"error,omitempty"`
+}
+
+// Text is the status for people.
+func (s *Status) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s", s.Verdict)
+	if s.Error != "" {
+		fmt.Fprintf(&b, ": %s", s.Error)
+	}
+	fmt.Fprintf(&b, "\npool        %s (%s)\n", s.Pool, s.PoolUUID)
+	if s.Mountpoint != "" {
+		fmt.Fprintf(&b, "mounted at  %s by process %d\n", s.Mountpoint, s.PID)
+	}
+	fmt.Fprintf(&b, "term        %d, generation %s, sealed LSN %d\n", s.Term, s.Generation, s.SealedLSN)
+	if s.BytesTotal > 0 {
+		fmt.Fprintf(&b, "space       %d of %d bytes free, %d inodes\n", s.BytesFree, s.BytesTotal, s.Inodes)
+	}
+	for _, c := range s.Copies {
+		fmt.Fprintf(&b, "%-11s %s: %s, durability %s", c.Role, c.Name, c.State, c.Durability)
+		if c.Detail != "" {
+			fmt.Fprintf(&b, " (%s)", c.Detail)
+		}
+		if c.Role == "target" {
+			fmt.Fprintf(&b, ", %s over %s at %s, last answer %.1f s ago, %d drains in flight", c.Method, c.Provider, c.Address, c.AnswerAge, c.InFlight)
+		}
+		if c.Error != "" {
+			fmt.Fprintf(&b, ": %s", c.Error)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
