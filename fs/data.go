@@ -1,0 +1,133 @@
+package fs
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/pmemfs/pmemfs/fs/volume"
+)
+
+// handle is the number that the kernel repeats in each request on an open file. It is not an index of anything.
+type handle = uint64
+
+const (
+	handleCached handle = 0
+	handleDirect handle = 1 // opened with FOPEN_DIRECT_IO: no FSYNC follows an O_DSYNC write
+)
+
+// fsyncDataOnly is FUSE_FSYNC_FDATASYNC of FsyncIn.FsyncFlags.
+const fsyncDataOnly = 1
+
+// openFile decides how the kernel treats an open file.
+//
+// A handle for O_DSYNC or O_SYNC writes is direct I/O, so that a write is one request. Others keep the page cache. Shared
+// mappings work on both (CAP_DIRECT_IO_ALLOW_MMAP). A handle that cannot write has nothing to report at close.
+func openFile(flags uint32, out *fuse.OpenOut) {
+	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
+	readOnly := flags&syscall.O_ACCMODE == syscall.O_RDONLY
+	switch {
+	case readOnly:
+		out.OpenFlags |= fuse.FOPEN_NOFLUSH
+	case flags&syscall.O_DSYNC != 0:
+		out.Fh = handleDirect
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+	}
+}
+
+// Open answers OPEN. It does not truncate: without ATOMIC_O_TRUNC the kernel sends a SETATTR for O_TRUNC.
+func (s *Server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	s.counts.add(in.Opcode)
+	openFile(in.Flags, out)
+	return fuse.OK
+}
+
+// Release answers RELEASE: the last descriptor of an open file is gone.
+func (s *Server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { s.counts.add(in.Opcode) }
+
+// Read answers READ.
+func (s *Server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	s.counts.add(in.Opcode)
+	n, err := s.vol.Read(in.NodeId, in.Offset, buf)
+	if err != nil {
+		return nil, s.status(err)
+	}
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+// Write answers WRITE. It allocates nothing.
+func (s *Server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	s.counts.add(in.Opcode)
+	// The kernel sets the flag for every unprivileged writer, whether there is anything to clear or not.
+	kill := in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 && s.hasPriv(in.NodeId)
+	var n int
+	err := s.change(func() (err error) {
+		n, err = s.vol.Write(in.NodeId, in.Offset, data, kill)
+		return err
+	})
+	dsync := in.Flags&syscall.O_DSYNC != 0
+	if err != nil {
+		return 0, s.writeStatus(err, dsync)
+	}
+	if kill {
+		s.forgetMode(in.NodeId)
+	}
+	if dsync && in.Fh == handleDirect {
+		if err := s.commit.Fsync(in.NodeId, true); err != nil {
+			return 0, s.durability(err)
+		}
+	}
+	return uint32(n), fuse.OK
+}
+
+// writeStatus maps an error of a write. On a stopped volume an O_DSYNC write fails as its fsync would.
+func (s *Server) writeStatus(err error, dsync bool) fuse.Status {
+	if dsync && errors.Is(err, volume.ErrStopped) {
+		return s.durability(err)
+	}
+	return s.status(err)
+}
+
+// Fsync answers FSYNC: fsync, fdatasync, msync, and the second half of an O_DSYNC write through the page cache. It allocates
+// nothing.
+func (s *Server) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	s.counts.add(in.Opcode)
+	return s.durability(s.commit.Fsync(in.NodeId, in.FsyncFlags&fsyncDataOnly != 0))
+}
+
+// Flush answers FLUSH, sent at each close of a descriptor that can write. A close promises no durability, but it must not
+// stay silent about content that can no longer become durable.
+func (s *Server) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	s.counts.add(in.Opcode)
+	err := s.commit.Err()
+	if err == nil || !s.vol.Dirty(in.NodeId) {
+		return fuse.OK
+	}
+	return s.durability(err)
+}
+
+// Fallocate answers FALLOCATE, mode 0 only: allocate and extend. The request has no flag for set-user-id, so user 0 stands
+// for CAP_FSETID.
+func (s *Server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	s.counts.add(in.Opcode)
+	if in.Mode != 0 {
+		return eopnotsupp
+	}
+	err := s.change(func() error { return s.vol.Fallocate(in.NodeId, in.Offset, in.Length) })
+	if err == nil && in.Uid != 0 && s.hasPriv(in.NodeId) {
+		err = s.killPriv(in.NodeId)
+	}
+	return s.changed(in.NodeId, err)
+}
+
+func (s *Server) killPriv(ino volume.Ino) error {
+	err := s.change(func() error {
+		_, err := s.vol.SetAttr(ino, volume.SetAttr{Valid: volume.KillPriv})
+		return err
+	})
+	if err == nil {
+		s.forgetMode(ino)
+	}
+	return err
+}

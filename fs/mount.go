@@ -1,0 +1,150 @@
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxRequest is the largest READ and WRITE in bytes.
+	maxRequest = 1 << 20
+	// maxBackground bounds the requests that the kernel sends on its own account: read-ahead, write-back, O_DIRECT parts.
+	maxBackground = 64
+	// answerTimeout bounds every wait for the kernel or for a mount to answer.
+	answerTimeout = 30 * time.Second
+)
+
+// extraCapabilities are asked for beyond go-fuse's defaults (include/uapi/linux/fuse.h).
+//
+//   - HANDLE_KILLPRIV_V2: without it each write(2) first asks for security.capability.
+//   - READDIRPLUS_AUTO: attributes come with the entries only while somebody looks at them.
+//   - ASYNC_DIO: parts of one O_DIRECT request run side by side.
+//   - DIRECT_IO_ALLOW_MMAP: shared mappings of a file opened for O_DSYNC writes.
+//   - EXPORT_SUPPORT: open_by_handle_at(2) finds inodes that the kernel has dropped.
+const extraCapabilities = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO |
+	fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_EXPORT_SUPPORT
+
+// ErrMounted means that a living pmemfs already stands on the mount point.
+var ErrMounted = errors.New("already mounted; unmount it first")
+
+// Mounted is a file system that answers. Its goroutines are those of go-fuse; they end when the file system has been unmounted,
+// by Unmount, Abort or umount(8), and Serve returns after the last of them.
+type Mounted struct {
+	*Server
+	point string
+	done  chan struct{} // closed when no request is under way and none can come
+}
+
+// Mount mounts the volume on the directory point and returns once the mount answers. It needs CAP_SYS_ADMIN. A dead mount of
+// an earlier pmemfs on the same directory is removed first. On error nothing stays mounted.
+func Mount(cfg Config, point string) (*Mounted, error) {
+	point, err := filepath.Abs(point)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", point, err)
+	}
+	if err := clearPoint(point); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", point, err)
+	}
+	s := NewServer(cfg)
+	kernel, err := fuse.NewServer(s, point, s.mountOptions(&cfg))
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", point, err)
+	}
+	m := &Mounted{Server: s, point: point, done: make(chan struct{})}
+	go func() {
+		defer close(m.done)
+		kernel.Serve()
+	}()
+	if err := within(answerTimeout, kernel.WaitMount); err != nil {
+		return nil, errors.Join(fmt.Errorf("mount %s: the mount does not answer: %w", point, err), m.Abort())
+	}
+	s.tuneWriteback(point)
+	return m, nil
+}
+
+func (s *Server) mountOptions(cfg *Config) *fuse.MountOptions {
+	o := &cfg.Options
+	kernelOptions := []string{"default_permissions"}
+	if o.MaxRead != 0 {
+		kernelOptions = append(kernelOptions, fmt.Sprintf("max_read=%d", o.MaxRead))
+	}
+	flags := o.flags()
+	if flags == 0 {
+		flags = unix.MS_MGC_VAL // go-fuse takes zero for nosuid,nodev; the kernel ignores this value, see mount(2)
+	}
+	return &fuse.MountOptions{
+		Name:                     Type,
+		FsName:                   o.FSName,
+		AllowOther:               true,
+		Options:                  kernelOptions,
+		DirectMountStrict:        true,
+		DirectMountFlags:         flags,
+		MaxWrite:                 maxRequest,
+		MaxBackground:            maxBackground,
+		ExplicitDataCacheControl: true,
+		ExtraCapabilities:        extraCapabilities,
+		Debug:                    cfg.Debug,
+		Logger:                   log.New(&s.log, "", 0),
+		PanicHandler:             endProcess,
+	}
+}
+
+// endProcess answers a panic of a handler with another one, which nobody recovers. go-fuse would turn the first into EIO
+// while the handler's locks stay held; see the package documentation.
+func endProcess(cause any) fuse.Status { panic(cause) }
+
+// Serve returns when the file system has been unmounted and the last request is answered. After it the volume is the caller's
+// alone.
+func (m *Mounted) Serve() { <-m.done }
+
+// Done is closed when Serve would return.
+func (m *Mounted) Done() <-chan struct{} { return m.done }
+
+// Unmount removes the mount and waits for the last request. A mount in use stays, and the error wraps EBUSY. The kernel sends
+// no request that asks for durability: the caller runs Committer.SyncAll afterwards, when no change can come any more.
+func (m *Mounted) Unmount() error {
+	err := unix.Unmount(m.point, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("unmount %s: files are open or a process stands in it (see fuser -m): %w", m.point, err)
+	}
+	return m.ended(err)
+}
+
+// Abort removes the mount from sight at once and ends it for the programs that still use it: their requests fail with ENOTCONN
+// or ECONNABORTED. Requests that have reached the server finish.
+func (m *Mounted) Abort() error {
+	return m.ended(unix.Unmount(m.point, unix.MNT_FORCE|unix.MNT_DETACH))
+}
+
+// ended waits for the end after an unmount. EINVAL means that somebody else has unmounted it.
+func (m *Mounted) ended(err error) error {
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount %s: %w", m.point, err)
+	}
+	select {
+	case <-m.done:
+		return nil
+	case <-time.After(answerTimeout):
+		return fmt.Errorf("unmount %s: a request is still under way after %v: %w", m.point, answerTimeout, syscall.ETIMEDOUT)
+	}
+}
+
+// within runs f and waits for it no longer than d. A call that the kernel does not answer cannot be taken back; its
+// goroutine ends when the mount does.
+func within(d time.Duration, f func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(d):
+		return fmt.Errorf("no answer within %v: %w", d, syscall.ETIMEDOUT)
+	}
+}
