@@ -1,0 +1,272 @@
+package commit
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+)
+
+// Copy is a target of the pool. It executes drains in the order given.
+type Copy interface {
+	// Drain starts to make ranges and then the seal durable. The slice stays untouched until the drain is reported to
+	// Committer.Drained with the number of this copy; never from inside Drain.
+	Drain(seq uint64, ranges []pmem.Range, seal pmem.Seal)
+}
+
+// ErrClosed is returned after Close.
+var ErrClosed = errors.New("commit: the pool is being unmounted")
+
+// Committer drives a Pipeline: it executes its actions and lets callers wait.
+type Committer struct {
+	vol      *volume.Volume
+	region   pmem.Region
+	interval time.Duration
+
+	mu      sync.Mutex // protects all below, and orders every call of the pipeline
+	changed sync.Cond  // signalled when pipe.Durable, pipe.Err or closed changes
+	pipe    *Pipeline
+	targets []Copy
+	events  []Event
+	actions []Action
+	closed  bool
+
+	drains   atomic.Uint64
+	kick     chan struct{} // a checkpoint may be due
+	stop     chan struct{} // closed by Close
+	finished chan struct{} // closed when the background goroutine has ended
+}
+
+// Config of a Committer.
+type Config struct {
+	Volume   *volume.Volume
+	Region   pmem.Region   // the local copy
+	Targets  []Copy        // copies 1, 2, ...
+	Interval time.Duration // bounds what a crash may lose without fsync
+	Seq      uint64        // of the last job that was executed, on every copy, before New
+}
+
+// New starts a committer. The volume must have no job outstanding.
+func New(cfg Config) *Committer {
+	c := &Committer{
+		vol: cfg.Volume, region: cfg.Region, interval: cfg.Interval,
+		pipe: NewPipeline(1+len(cfg.Targets), cfg.Volume.LSN(), cfg.Seq),
+		kick: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{}),
+	}
+	c.targets = c.wrap(cfg.Targets)
+	c.changed.L = &c.mu
+	go c.background()
+	return c
+}
+
+// Fsync returns when the content of ino and all earlier names are durable on every copy. dataOnly (fdatasync) makes no
+// difference: the record that carries the size costs nothing extra.
+func (c *Committer) Fsync(ino volume.Ino, dataOnly bool) error {
+	lsn, err := c.vol.FlushFile(ino)
+	if err != nil {
+		return err
+	}
+	return c.wait(lsn)
+}
+
+// SyncAll returns when everything changed so far is durable on every copy.
+func (c *Committer) SyncAll() error {
+	lsn, err := c.vol.FlushAll()
+	if err != nil {
+		return err
+	}
+	return c.wait(lsn)
+}
+
+// Err is the sticky failure, nil while healthy.
+func (c *Committer) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pipe.Err()
+}
+
+// Drains counts the drains started on the copies, the local one included.
+func (c *Committer) Drains() uint64 { return c.drains.Load() }
+
+// Drained is how copy number n reports: seq and all before it are durable there, or err.
+func (c *Committer) Drained(n int, seq uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.run(Event{Kind: Drained, Copy: n, Seq: seq, Err: err})
+}
+
+// wait returns when group lsn is durable everywhere. It is bounded: a copy that does not answer within its timeout reports an error.
+func (c *Committer) wait(lsn uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lsn > c.pipe.Durable() && !c.closed {
+		c.run(Event{Kind: Want, LSN: lsn})
+	}
+	for {
+		switch {
+		case c.pipe.Err() != nil:
+			return c.pipe.Err()
+		case lsn <= c.pipe.Durable():
+			return nil
+		case c.closed:
+			return ErrClosed
+		}
+		c.changed.Wait()
+	}
+}
+
+// Checkpoint reclaims what orphans hold, flips the root and returns when space freed before the call can be allocated again.
+func (c *Committer) Checkpoint() error {
+	for {
+		more, err := c.vol.Reclaim()
+		if err != nil && !errors.Is(err, volume.ErrShort) {
+			return err
+		}
+		if err != nil || !more {
+			break
+		}
+	}
+	return c.flip()
+}
+
+// flip waits for a super that was closed after the call began.
+func (c *Committer) flip() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.pipe.Flipping() && c.pipe.Err() == nil && !c.closed {
+		c.changed.Wait()
+	}
+	if c.closed {
+		return ErrClosed
+	}
+	next := c.pipe.Supers() + 1
+	c.run(Event{Kind: WantEpoch})
+	for c.pipe.Supers() < next && c.pipe.Err() == nil {
+		c.changed.Wait()
+	}
+	return c.pipe.Err()
+}
+
+// run steps the pipeline until no event is left. Caller holds mu.
+func (c *Committer) run(ev Event) {
+	c.events = append(c.events[:0], ev)
+	for i := 0; i < len(c.events); i++ {
+		c.actions = c.pipe.Step(c.events[i], c.actions[:0])
+		for _, a := range c.actions {
+			c.execute(a)
+		}
+	}
+}
+
+func (c *Committer) execute(a Action) {
+	switch a.Kind {
+	case CloseGroup:
+		_, err := c.vol.CloseGroup()
+		c.closedJobs(err)
+	case CloseEpoch:
+		_, err := c.vol.CloseEpoch()
+		c.closedJobs(err)
+	case Drain:
+		c.drains.Add(1)
+		if a.Copy > 0 {
+			c.targets[a.Copy-1].Drain(a.Job.Seq, a.Job.Ranges, a.Job.Seal)
+			return
+		}
+		err := pmem.Drain(c.region, a.Job.Ranges, a.Job.Seal)
+		if err != nil {
+			err = fmt.Errorf("local pool: drain of group %d: %w", a.Job.LSN, err)
+		}
+		c.events = append(c.events, Event{Kind: Drained, Seq: a.Job.Seq, Err: err})
+	case Sealed:
+		c.vol.Sealed(a.Job)
+		if c.vol.WantCheckpoint() {
+			c.poke()
+		}
+	case Wake:
+		c.changed.Broadcast()
+	case Stop:
+		c.vol.Stop(a.Err)
+	}
+}
+
+// closedJobs reports what a close handed out.
+func (c *Committer) closedJobs(err error) {
+	for job := c.vol.NextJob(); job != nil; job = c.vol.NextJob() {
+		c.events = append(c.events, Event{Kind: JobClosed, Job: job})
+	}
+	if err != nil {
+		c.events = append(c.events, Event{Kind: Failed, Err: err})
+		return
+	}
+	c.events = append(c.events, Event{Kind: CloseDone})
+}
+
+func (c *Committer) poke() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// background commits at the interval, flips the root when due and reclaims orphans. Errors are sticky in the pipeline, so it ignores them.
+func (c *Committer) background() {
+	defer close(c.finished)
+	commit := time.NewTicker(c.interval)
+	defer commit.Stop()
+	reclaim := time.NewTicker(min(c.interval, time.Second))
+	defer reclaim.Stop()
+	for {
+		select {
+		case <-c.stop:
+			return
+		case <-commit.C:
+			_ = c.SyncAll()
+		case <-reclaim.C:
+			c.reclaim()
+		case <-c.kick:
+			_ = c.flip()
+		}
+	}
+}
+
+// reclaim frees orphans a step at a time, so that other changes come in between.
+func (c *Committer) reclaim() {
+	for {
+		select {
+		case <-c.stop:
+			return
+		default:
+		}
+		more, err := c.vol.Reclaim()
+		if errors.Is(err, volume.ErrShort) {
+			err = c.flip()
+		} else if !more {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Close commits everything, flips the root so that the next mount replays nothing, and ends the goroutine. Nobody may
+// change the volume any more.
+func (c *Committer) Close() error {
+	select {
+	case <-c.stop:
+		return ErrClosed
+	default:
+	}
+	close(c.stop)
+	<-c.finished
+	err := errors.Join(c.SyncAll(), c.Checkpoint())
+	c.mu.Lock()
+	c.closed = true
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	return err
+}
