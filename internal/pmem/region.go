@@ -1,12 +1,6 @@
-// Package pmem is the door to the bytes of a pool: mapping, flushing, fencing, copying, and the faults that mapped memory
-// can raise.
-//
-// A Region is one copy of a pool, mapped once. Everything that must be durable goes through Drain, the one commit
-// primitive: make ranges persistent, then store one aligned 8-byte seal and make that persistent.
-//
-// Memory of a mapped file can fault at any access (media error, truncated file, full host file system under a sparse
-// pool). Copy, Zero and Guard turn such a fault into a *FaultError; no other code may rely on recovering from it.
 package pmem
+
+import "sync"
 
 // Range is a run of bytes in a pool. Off is a pool offset: byte 0 is the pool header.
 type Range struct{ Off, Len uint64 }
@@ -65,9 +59,14 @@ func Drain(r Region, rs []Range, s Seal) error {
 	if err := r.Store64(s.Off, s.Val); err != nil {
 		return err
 	}
-	word := [1]Range{{s.Off, 8}}
+	word := words.Get().(*[1]Range)
+	defer words.Put(word)
+	word[0] = Range{s.Off, 8}
 	if err := r.Flush(word[:]); err != nil {
 		return err
 	}
 	return r.Fence()
 }
+
+// words keeps Drain from allocating: a slice handed to an interface would escape to the heap at each call.
+var words = sync.Pool{New: func() any { return new([1]Range) }}

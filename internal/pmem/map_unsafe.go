@@ -1,0 +1,54 @@
+package pmem
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The conversions in this file are legal because the memory either is a Go slice that is kept alive by its caller, or was
+// mapped by this package outside of the Go heap, where the collector neither looks nor moves anything, and stays
+// mapped until Close.
+
+// hugeLen aligns a mapping so that the kernel can use 2 MiB pages.
+const hugeLen = 2 << 20
+
+// space is a run of reserved addresses; mem is the part of it that files are mapped over.
+type space struct {
+	base unsafe.Pointer
+	len  uintptr
+	mem  []byte
+}
+
+// reserve takes size bytes of address space, aligned to hugeLen, that fault until something is mapped there.
+func reserve(size uint64) (space, error) {
+	n := uintptr(size) + hugeLen
+	base, err := unix.MmapPtr(-1, 0, nil, n, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return space{}, err
+	}
+	start := unsafe.Add(base, -uintptr(base)%hugeLen)
+	return space{base: base, len: n, mem: unsafe.Slice((*byte)(start), int(size))}, nil
+}
+
+// mapFile replaces the addresses of b, page-aligned within a reserved space, by the start of the file.
+func mapFile(fd int, b []byte, prot, flags int) error {
+	_, err := unix.MmapPtr(fd, 0, unsafe.Pointer(&b[0]), uintptr(len(b)), prot, flags|unix.MAP_FIXED)
+	return err
+}
+
+func (s space) release() error { return unix.MunmapPtr(s.base, s.len) }
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// store64 stores val, little-endian, into the aligned first eight bytes of b in one piece.
+func store64(b []byte, val uint64) {
+	var w [8]byte
+	binary.LittleEndian.PutUint64(w[:], val)
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[0])), binary.NativeEndian.Uint64(w[:]))
+}
+
+// touch makes the page of b present and writable without changing a byte, even while others store to it.
+func touch(b []byte) { atomic.AddUint64((*uint64)(unsafe.Pointer(&b[0])), 0) }

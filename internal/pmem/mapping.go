@@ -1,0 +1,171 @@
+package pmem
+
+import (
+	"errors"
+	"runtime/debug"
+	"sort"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+var pageLen = uint64(unix.Getpagesize())
+
+// mapping is a region of files that are mapped one after another.
+type mapping struct {
+	space
+	spans    []span
+	promise  Promise
+	readOnly bool
+	closed   atomic.Bool
+	failed   atomic.Pointer[SyncError] // first failed write-back; never cleared
+}
+
+// span is where a part starts.
+type span struct {
+	off  uint64
+	path string
+}
+
+func (m *mapping) Bytes() []byte    { return m.mem }
+func (m *mapping) Promise() Promise { return m.promise }
+func (m *mapping) size() uint64     { return uint64(len(m.mem)) }
+
+// partAt returns the part that holds off, and off relative to it.
+func (m *mapping) partAt(off uint64) (path string, at uint64) {
+	i := sort.Search(len(m.spans), func(i int) bool { return m.spans[i].off > off }) - 1
+	return m.spans[i].path, off - m.spans[i].off
+}
+
+// Flush does for a page-cache region all the work, and leaves nothing for Fence: so it needs no memory of what each
+// goroutine flushed, and a Fence without a Flush costs nothing.
+func (m *mapping) Flush(rs []Range) error {
+	for _, r := range rs {
+		if err := checkRange("flush", r.Off, r.Len, m.size()); err != nil {
+			return err
+		}
+	}
+	if m.readOnly {
+		return ErrReadOnly
+	}
+	switch m.promise {
+	case Persistent:
+		return m.flushLines(rs)
+	case PageCache:
+		return m.syncHull(rs)
+	}
+	return nil
+}
+
+func (m *mapping) flushLines(rs []Range) (err error) {
+	defer catch(debug.SetPanicOnFault(true), &err)
+	for _, r := range rs {
+		writeBack(m.mem[r.Off : r.Off+r.Len])
+	}
+	return nil
+}
+
+// syncHull writes the pages from the first to the last that rs touches with one msync. Each msync costs a journal commit
+// and a device flush however few pages it covers, and the pages in between would be written soon anyway.
+func (m *mapping) syncHull(rs []Range) error {
+	lo, hi := m.size(), uint64(0)
+	for _, r := range rs {
+		if r.Len > 0 {
+			lo, hi = min(lo, r.Off), max(hi, r.Off+r.Len)
+		}
+	}
+	if lo >= hi {
+		return m.failure()
+	}
+	return m.msync(lo-lo%pageLen, hi)
+}
+
+// msync writes [lo, hi) to the device; lo is page-aligned.
+func (m *mapping) msync(lo, hi uint64) error {
+	if err := m.failure(); err != nil {
+		return err
+	}
+	if err := unix.Msync(m.mem[lo:hi], unix.MS_SYNC); err != nil {
+		m.failed.CompareAndSwap(nil, &SyncError{Path: m.spans[0].path, Off: lo, Len: hi - lo, Err: err})
+	}
+	return m.failure()
+}
+
+// failure returns the first failed write-back as an error, nil if there was none.
+func (m *mapping) failure() error {
+	if e := m.failed.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (m *mapping) Fence() error {
+	if m.promise == Persistent {
+		storeFence()
+	}
+	return m.failure()
+}
+
+func (m *mapping) Store64(off, val uint64) (err error) {
+	if err := checkWord(off, m.size()); err != nil {
+		return err
+	}
+	if m.readOnly {
+		return ErrReadOnly
+	}
+	defer catch(debug.SetPanicOnFault(true), &err)
+	store64(m.mem[off:], val)
+	return nil
+}
+
+// Prefault allocates the blocks of a sparse file too, unless the region is read-only.
+func (m *mapping) Prefault(r Range) error {
+	if err := checkRange("prefault", r.Off, r.Len, m.size()); err != nil {
+		return err
+	}
+	if r.Len == 0 {
+		return nil
+	}
+	lo := r.Off - r.Off%pageLen
+	b := m.mem[lo : r.Off+r.Len]
+	advice := unix.MADV_POPULATE_WRITE
+	if m.readOnly {
+		advice = unix.MADV_POPULATE_READ
+	}
+	err := unix.Madvise(b, advice)
+	if err == nil {
+		return nil
+	}
+	// A kernel before Linux 5.14 does not know the advice; any other error comes back as a fault with its place.
+	return m.touchPages(b)
+}
+
+func (m *mapping) touchPages(b []byte) error {
+	var sum byte
+	return Guard(func() {
+		for off := uint64(0); off < uint64(len(b)); off += pageLen {
+			if m.readOnly {
+				sum |= b[off]
+			} else {
+				touch(b[off:])
+			}
+		}
+	})
+}
+
+// Sync uses msync for DAX mappings as well: the kernel knows the pages that any process ever stored to, and writes their
+// cache lines back.
+func (m *mapping) Sync() error {
+	if m.promise == Volatile {
+		return nil
+	}
+	return m.msync(0, m.size())
+}
+
+func (m *mapping) Close() error {
+	if m.closed.Swap(true) {
+		return errors.New("pmem: region closed twice")
+	}
+	mapped.remove(m)
+	return m.release()
+}
