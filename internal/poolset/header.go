@@ -1,0 +1,95 @@
+package poolset
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// Places in block 0, in bytes; see docs/format.md, section 1.
+const (
+	HeaderLen = 0x09c // the header, its CRC included
+	headerCRC = 0x098
+	StateOff  = 0x400 // slot 0; slot 1 follows
+	StateLen  = 512
+)
+
+// Signature is that of pools that hold a pmemfs volume.
+var Signature = [8]byte{'P', 'M', 'E', 'M', 'F', 'S'}
+
+// Attr are the attributes that the user of a pool gives it, those of librpmem(7).
+type Attr struct {
+	Signature                         [8]byte
+	Major, Compat, Incompat, ROCompat uint32
+	PoolUUID, CopyID                  UUID
+	Next, Prev                        UUID // replicas; pmemfs leaves them zero
+	UserFlags                         [16]byte
+}
+
+// Header is the pool header.
+type Header struct {
+	Attr
+	Created  int64  // seconds since 1970
+	PoolSize uint64 // bytes, this header included
+}
+
+// CorruptError is a structure whose bytes are wrong.
+type CorruptError struct {
+	What            string // "pool header", "state slot 0"
+	Off             uint64 // pool offset of the field that shows it
+	Expected, Found string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("corrupt %s: at offset %#x expected %s, found %s", e.What, e.Off, e.Expected, e.Found)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Encode writes the header to the first HeaderLen bytes of b.
+func (h *Header) Encode(b []byte) {
+	le := binary.LittleEndian
+	b = b[:HeaderLen]
+	clear(b)
+	copy(b[0x00:], h.Signature[:])
+	le.PutUint32(b[0x08:], h.Major)
+	le.PutUint32(b[0x0c:], h.Compat)
+	le.PutUint32(b[0x10:], h.Incompat)
+	le.PutUint32(b[0x14:], h.ROCompat)
+	copy(b[0x18:], h.PoolUUID[:])
+	copy(b[0x28:], h.CopyID[:])
+	copy(b[0x58:], h.Prev[:])
+	copy(b[0x68:], h.Next[:])
+	le.PutUint64(b[0x78:], uint64(h.Created))
+	copy(b[0x80:], h.UserFlags[:])
+	le.PutUint64(b[0x90:], h.PoolSize)
+	le.PutUint32(b[headerCRC:], crc32.Checksum(b[:headerCRC], castagnoli))
+}
+
+// Decode reads the header from the start of b. It fails with a *CorruptError, and then leaves h alone.
+func (h *Header) Decode(b []byte) error {
+	le := binary.LittleEndian
+	if len(b) < HeaderLen {
+		return &CorruptError{"pool header", 0, fmt.Sprintf("%d bytes", HeaderLen), fmt.Sprintf("%d", len(b))}
+	}
+	if want, found := crc32.Checksum(b[:headerCRC], castagnoli), le.Uint32(b[headerCRC:]); want != found {
+		return &CorruptError{"pool header", headerCRC, fmt.Sprintf("CRC %#010x", want), fmt.Sprintf("%#010x", found)}
+	}
+	*h = Header{
+		Attr: Attr{
+			Signature: [8]byte(b[0x00:]),
+			Major:     le.Uint32(b[0x08:]),
+			Compat:    le.Uint32(b[0x0c:]),
+			Incompat:  le.Uint32(b[0x10:]),
+			ROCompat:  le.Uint32(b[0x14:]),
+			PoolUUID:  UUID(b[0x18:]),
+			CopyID:    UUID(b[0x28:]),
+			Prev:      UUID(b[0x58:]),
+			Next:      UUID(b[0x68:]),
+			UserFlags: [16]byte(b[0x80:]),
+		},
+		Created:  int64(le.Uint64(b[0x78:])),
+		PoolSize: le.Uint64(b[0x90:]),
+	}
+	return nil
+}
