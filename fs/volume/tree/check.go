@@ -1,0 +1,84 @@
+package tree
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+)
+
+// enter returns the node at off if it can be one of that birth and level: everything that the accessors of node rely on
+// is checked.
+func (t *Tree) enter(off, birth uint64, level int) (node, error) {
+	size := uint64(t.nodeSize)
+	if off%size != 0 || off > uint64(len(t.bytes)) || size > uint64(len(t.bytes))-off {
+		return nil, t.damaged(off, "place", off, "an aligned node within the pool")
+	}
+	nd := t.at(off)
+	n, low := nd.count(), nd.low()
+	if binary.LittleEndian.Uint32(nd[magicOff:]) == nodeMagic && nd.self() == off && nd.birth() == birth && birth <= t.epoch &&
+		nd.level() == level && slotsOff+n*slotSize <= low && low <= t.nodeSize && (n > 0 || level == 0) {
+		return nd, nil
+	}
+	return nil, t.badHeader(nd, off, birth, level)
+}
+
+// badHeader names the field of a header for which enter refused it.
+func (t *Tree) badHeader(nd node, off, birth uint64, level int) error {
+	magic := binary.LittleEndian.Uint32(nd[magicOff:])
+	switch {
+	case magic != nodeMagic:
+		return t.damaged(off, "magic", uint64(magic), fmt.Sprint(uint32(nodeMagic)))
+	case nd.self() != off:
+		return t.damaged(off, "self", nd.self(), fmt.Sprint(off))
+	case nd.birth() != birth || birth > t.epoch:
+		return t.damaged(off, "birth", nd.birth(), fmt.Sprintf("%d, as its parent says, and at most %d", birth, t.epoch))
+	case nd.level() != level:
+		return t.damaged(off, "level", uint64(nd.level()), fmt.Sprint(level))
+	case nd.low() > t.nodeSize:
+		return t.damaged(off, "low", uint64(nd.low()), fmt.Sprintf("at most %d", t.nodeSize))
+	}
+	return t.damaged(off, "n", uint64(nd.count()), fmt.Sprintf("slots that end before %d, at least one in an inner node", nd.low()))
+}
+
+// enterChild enters what slot i of an inner node points to.
+func (t *Tree) enterChild(nd node, i int) (node, error) {
+	off, birth, ok := nd.child(i)
+	if !ok || birth > nd.birth() {
+		return nil, t.damaged(nd.self(), "child", uint64(i), "a slot with a pointer to a node that is not younger")
+	}
+	return t.enter(off, birth, nd.level()-1)
+}
+
+// verify checks all slots of an entered node, so that it can be copied and rearranged: values lie within the node, and
+// with the dead bytes they make up exactly what is in use, so that they fit wherever they are moved.
+func (t *Tree) verify(nd node) error {
+	low, sum := nd.low(), nd.dead()
+	for i := range nd.count() {
+		s := nd.slot(i)
+		off, n := int(binary.LittleEndian.Uint16(s[16:])), int(binary.LittleEndian.Uint16(s[18:]))
+		if off < low || off+n > t.nodeSize || n > t.maxValue || nd.level() > 0 && n != childSize {
+			return t.damaged(nd.self(), "slot", uint64(i), "a value within the node")
+		}
+		sum += n
+	}
+	if sum != t.nodeSize-low {
+		return t.damaged(nd.self(), "bytes of values", uint64(sum), fmt.Sprint(t.nodeSize-low))
+	}
+	return nil
+}
+
+// damaged makes the error for a damaged node and keeps the first one for Err.
+func (t *Tree) damaged(off uint64, field string, found uint64, want string) error {
+	err := fmt.Errorf("%w: tree node at offset %d: %s: found %d, expected %s", layout.ErrCorrupt, off, field, found, want)
+	t.err.CompareAndSwap(nil, &err)
+	return err
+}
+
+// Err is the first damage that anything met in this tree, or nil.
+func (t *Tree) Err() error {
+	if err := t.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
