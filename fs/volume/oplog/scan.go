@@ -1,0 +1,81 @@
+package oplog
+
+import (
+	"fmt"
+
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+)
+
+// Scan reads the records that follow the record lsn, which has this seal and term, from position pos on, and calls fn for each; body is
+// valid only during the call. Read fills b from a pool offset. The first record that is not valid ends the log, without an error.
+// The results are those of the last valid record, the position after it, and how many there were: what Log.Reset
+// continues from. Err comes from read, from fn, or from a ring or position that cannot be.
+func Scan(read func(off uint64, b []byte) error, ringOff, ringLen, pos, lsn, seal, term uint64, uuid [16]byte,
+	fn func(rec layout.Record, body []byte) error) (endPos, endLSN, endSeal, endTerm uint64, n int, err error) {
+	s := scanner{read: read, off: ringOff, len: ringLen, pos: pos, lsn: lsn, seal: seal, term: term, uuid: uuid}
+	if ringLen < layout.BlockSize || ringLen%layout.RecordAlign != 0 || pos >= ringLen || pos%layout.RecordAlign != 0 || ringLen > ^ringOff {
+		return pos, lsn, seal, term, 0, fmt.Errorf("%w: log: position %d in a ring of %d bytes at offset %d", layout.ErrCorrupt, pos, ringLen, ringOff)
+	}
+	for left := ringLen; ; n++ {
+		rec, body, ok, err := s.next(left)
+		if err == nil && ok {
+			err = fn(rec, body)
+		}
+		if err != nil || !ok {
+			return s.pos, s.lsn, s.seal, s.term, n, err
+		}
+		space := Space(uint64(rec.Len))
+		left -= space
+		s.pos = (s.pos + space) % ringLen
+		s.lsn, s.seal, s.term = rec.LSN, rec.Seal, rec.Term
+	}
+}
+
+// scanner stands after the last valid record.
+type scanner struct {
+	read            func(off uint64, b []byte) error
+	off, len        uint64
+	pos             uint64
+	lsn, seal, term uint64
+	uuid            [16]byte
+	head            [layout.RecordHeader]byte
+	body            []byte
+}
+
+// next reads the record at pos. Ok is false if it is not the valid successor, or longer than the left bytes of the ring
+// that the scan has not been through.
+func (s *scanner) next(left uint64) (rec layout.Record, body []byte, ok bool, err error) {
+	if left < layout.RecordHeader {
+		return rec, nil, false, nil
+	}
+	if err := s.read(s.off+s.pos, s.head[:]); err != nil {
+		return rec, nil, false, fmt.Errorf("log: header of record %d at offset %d: %w", s.lsn+1, s.off+s.pos, err)
+	}
+	rec, err = layout.DecodeRecord(s.head[:])
+	if err != nil || rec.LSN != s.lsn+1 || rec.PrevSeal != s.seal || rec.Term < s.term || Space(uint64(rec.Len)) > left {
+		return rec, nil, false, nil
+	}
+	if body, err = s.readBody(int(rec.Len)); err != nil {
+		return rec, nil, false, fmt.Errorf("log: body of record %d at offset %d: %w", rec.LSN, s.off+s.pos, err)
+	}
+	return rec, body, rec.Seal == layout.RecordSeal(s.uuid, rec.LSN, s.head[:], body, nil), nil
+}
+
+// readBody reads n bytes after the header, from the start of the ring on where they wrap.
+func (s *scanner) readBody(n int) ([]byte, error) {
+	if n > len(s.body) {
+		s.body = make([]byte, n)
+	}
+	body := s.body[:n]
+	start := s.pos + layout.RecordHeader
+	first := min(uint64(n), s.len-start)
+	if first > 0 {
+		if err := s.read(s.off+start, body[:first]); err != nil {
+			return nil, err
+		}
+	}
+	if first < uint64(n) {
+		return body, s.read(s.off, body[first:])
+	}
+	return body, nil
+}
