@@ -1,0 +1,102 @@
+package iwarp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// Connect carries out the initiator's side of the set-up (RFC 5044 section 7, RFC 6581).
+func (d *device) Connect(ctx context.Context, vq verbs.QP, addr string, private []byte) ([]byte, error) {
+	q, ok := vq.(*qp)
+	if !ok || q.pd.dev != d {
+		return nil, errors.New("iwarp: connect: the queue pair is of another device")
+	}
+	if err := checkPrivate(private); err != nil {
+		return nil, err
+	}
+	if err := q.claim(); err != nil {
+		return nil, fmt.Errorf("iwarp: connect to %s: %w", addr, err)
+	}
+	answer, err := d.initiate(ctx, q, addr, private)
+	if err != nil {
+		q.unclaim()
+		return nil, fmt.Errorf("iwarp: connect to %s: %w", addr, err)
+	}
+	return answer, nil
+}
+
+func (d *device) initiate(ctx context.Context, q *qp, addr string, private []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.opt.SetupTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := d.exchange(ctx, q, conn, private)
+	if err != nil {
+		_ = conn.Close() // the error that counts is err
+		return nil, err
+	}
+	return answer, nil
+}
+
+// exchange sends the request, takes the reply, and starts the queue pair on conn.
+func (d *device) exchange(ctx context.Context, q *qp, conn net.Conn, private []byte) ([]byte, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	req := d.opt.request(private)
+	if _, err := conn.Write(req.appendTo(nil, requestKey)); err != nil {
+		return nil, cause(ctx, err)
+	}
+	rep, err := readMPA(conn, replyKey)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	t, err := d.opt.settle(req, rep)
+	if err != nil {
+		return nil, err
+	}
+	if !stop() {
+		return nil, cause(ctx, context.Cause(ctx))
+	}
+	if err := q.start(conn, t); err != nil {
+		return nil, err
+	}
+	if t.rtr {
+		q.sayReady()
+	}
+	return rep.private, nil
+}
+
+// cause prefers the end of the context to the I/O error that it brought about.
+func cause(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("no answer in time: %w", verbs.ErrTimeout)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
+}
+
+// sayReady sends the ready-to-receive frame: a zero-length Write, as siw does.
+func (q *qp) sayReady() {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	h := header{tagged: true, op: opWrite, stag: 1}
+	q.tx.message(&h, nil, 0, 0, noOwner)
+	q.tx.flush()
+}
+
+func checkPrivate(b []byte) error {
+	if len(b) > verbs.MaxPrivate {
+		return fmt.Errorf("iwarp: %d bytes of private data are more than %d", len(b), verbs.MaxPrivate)
+	}
+	return nil
+}

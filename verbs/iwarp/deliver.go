@@ -1,0 +1,70 @@
+package iwarp
+
+import "github.com/pmemfs/pmemfs/verbs"
+
+// What the receiver changes in the queues. Entries that it got a pointer to stay where they are until it takes them off:
+// only the receiver does that, and flush, which runs after it.
+
+// openGate lets a responder send: the first frame of the initiator has arrived.
+func (x *rx) openGate() {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.gated {
+		return
+	}
+	q.gated = false
+	if q.sq.next < q.sq.tail {
+		q.wakeServer()
+	}
+}
+
+func (q *qp) oldestRecv() *recvEntry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rq.head == q.rq.tail {
+		return nil
+	}
+	return q.rq.at(q.rq.head)
+}
+
+func (q *qp) recvDone(e *recvEntry, n uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wc := q.recvWC(e, verbs.StatusOK, n)
+	*e = recvEntry{}
+	q.rq.head++
+	q.recvs.Complete(wc)
+}
+
+// readPosition is the position of the oldest Read in the send queue.
+func (q *qp) readPosition() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sq.reads[q.sq.readHead%uint64(len(q.sq.reads))]
+}
+
+// readDone completes the oldest Read and starts what waited for its end.
+func (q *qp) readDone(e *sendEntry) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.done = true
+	q.sq.readHead++
+	q.retire()
+	if q.sq.next < q.sq.tail {
+		q.wakeServer()
+	}
+}
+
+// acceptRead queues a Read of the peer, unless it has more outstanding than agreed.
+func (q *qp) acceptRead(r *inboundRead) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.inbound.full() {
+		return false
+	}
+	*q.inbound.at(q.inbound.tail) = *r
+	q.inbound.tail++
+	q.wakeServer()
+	return true
+}
