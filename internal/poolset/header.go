@@ -8,10 +8,12 @@ import (
 
 // Places in block 0, in bytes; see docs/format.md, section 1.
 const (
-	HeaderLen = 0x09c // the header, its CRC included
+	HeaderLen     = 0x09c // the header, its CRC included
+	HeaderCopyOff = 0x200
+	StateOff      = 0x400 // slot 0; slot 1 follows
+	StateLen      = 512
+
 	headerCRC = 0x098
-	StateOff  = 0x400 // slot 0; slot 1 follows
-	StateLen  = 512
 )
 
 // Signature is that of pools that hold a pmemfs volume.
@@ -42,6 +44,18 @@ type CorruptError struct {
 
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("corrupt %s: at offset %#x expected %s, found %s", e.What, e.Off, e.Expected, e.Found)
+}
+
+// CurrentHeader returns the header in block 0. A change is written to the copy first, so if the header itself is torn
+// the copy holds what it was to become; torn says that it was taken. If neither is valid the error is that of the header.
+func CurrentHeader(block []byte) (h Header, torn bool, err error) {
+	if err = h.Decode(block); err == nil {
+		return h, false, nil
+	}
+	if len(block) < StateOff || h.Decode(block[HeaderCopyOff:]) != nil {
+		return Header{}, false, err
+	}
+	return h, true, nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

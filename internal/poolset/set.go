@@ -22,9 +22,9 @@ const (
 
 // Set is a parsed pool set.
 type Set struct {
-	File    string // for messages
-	Parts   []Part // at least one
-	Remotes []Remote
+	File     string // for messages
+	Parts    []Part // at least one
+	Replicas []Replica
 }
 
 // Part is one file of a pool.
@@ -35,8 +35,8 @@ type Part struct {
 	Line int
 }
 
-// Remote is a target that holds a copy of the pool.
-type Remote struct {
+// Replica is a target that holds a copy of the pool.
+type Replica struct {
 	User string // may be empty
 	Host string // name or address, without brackets
 	Port uint16 // 0 if not given
@@ -152,17 +152,17 @@ func (p *parser) replica(words []string) error {
 	if len(p.set.Parts) == 0 {
 		return p.bad("REPLICA", "at least one part (SIZE /path) before it")
 	}
-	r, err := parseRemote(words[0], words[1])
+	r, err := parseReplica(words[0], words[1])
 	if err != nil {
 		return p.bad(fmt.Sprintf("REPLICA %s %s: %v", words[0], words[1], err), want)
 	}
 	r.Line = p.line
-	for _, o := range p.set.Remotes {
+	for _, o := range p.set.Replicas {
 		if o.Host == r.Host && o.Port == r.Port && o.Name == r.Name {
 			return p.bad(fmt.Sprintf("%s %s a second time", words[0], words[1]), "each target once (first on line %d)", o.Line)
 		}
 	}
-	p.set.Remotes = append(p.set.Remotes, r)
+	p.set.Replicas = append(p.set.Replicas, r)
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (p *parser) part(words []string) error {
 	if len(words) != 2 {
 		return p.bad(fmt.Sprintf("%q", strings.Join(words, " ")), want)
 	}
-	if len(p.set.Remotes) > 0 {
+	if len(p.set.Replicas) > 0 {
 		return p.bad("a part after a REPLICA line", "all parts before the first REPLICA: the parts of a target stand in its own pool set")
 	}
 	part := Part{Path: words[1], Line: p.line}

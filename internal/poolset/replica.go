@@ -18,7 +18,7 @@ const (
 )
 
 // String returns the address as a pool set writes it, without the name of the pool.
-func (r Remote) String() string {
+func (r Replica) String() string {
 	s := r.Host
 	if strings.Contains(s, ":") {
 		s = "[" + s + "]"
@@ -32,10 +32,10 @@ func (r Remote) String() string {
 	return s
 }
 
-// parseRemote takes [user@]host[:port]. An IPv6 address with a port stands in brackets; two or more colons without
+// parseReplica takes [user@]host[:port]. An IPv6 address with a port stands in brackets; two or more colons without
 // brackets are an address without a port.
-func parseRemote(addr, name string) (Remote, error) {
-	var r Remote
+func parseReplica(addr, name string) (Replica, error) {
+	var r Replica
 	if err := CheckName(name); err != nil {
 		return r, err
 	}

@@ -1,0 +1,110 @@
+package pool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+)
+
+// Info is what can be said of a pool without opening it.
+type Info struct {
+	Header poolset.Header
+	// State as Open would give it: Inconsistent also where memory was lost with a reboot and nobody has noted that yet.
+	State  poolset.State
+	Holder *Holder // process that has the pool, nil if there is none
+
+	stored poolset.State // as it stands in the pool
+	slot   int           // slot of stored
+	torn   bool          // the header copy was taken
+}
+
+// Inspect reads header and state without lock and mapping, also while another process has the pool. What it returns may
+// be out of date at once. It takes pools of every signature.
+func Inspect(set *poolset.Set) (Info, error) {
+	parts, err := partsOf(set)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := readInfo(set, parts)
+	if err != nil {
+		return Info{}, err
+	}
+	h, ok, err := holderOf(set)
+	if err != nil {
+		return Info{}, err
+	}
+	if ok {
+		info.Holder = &h
+	}
+	return info, nil
+}
+
+// readInfo tries again when it finds damage, which may be a holder's write under way.
+func readInfo(set *poolset.Set, parts []pmem.Part) (Info, error) {
+	const tries = 3
+	f, err := os.Open(parts[0].Path)
+	if err != nil {
+		return Info{}, fmt.Errorf("pool %s: %w", set.File, err)
+	}
+	defer f.Close()
+	var info Info
+	for range tries {
+		block := make([]byte, poolset.BlockSize)
+		if _, err := io.ReadFull(io.NewSectionReader(f, 0, poolset.BlockSize), block); err != nil {
+			return Info{}, fmt.Errorf("pool %s: read header of %s: %w", set.File, f.Name(), err)
+		}
+		info, err = decode(set, block, totalSize(parts))
+		if corrupt := new(poolset.CorruptError); !errors.As(err, &corrupt) {
+			break
+		}
+	}
+	return info, err
+}
+
+// decode reads block 0 of a pool whose parts have size bytes together.
+func decode(set *poolset.Set, block []byte, size uint64) (Info, error) {
+	var info Info
+	var err error
+	if info.Header, info.torn, err = poolset.CurrentHeader(block); err != nil {
+		return Info{}, fmt.Errorf("pool %s, part %s: %w", set.File, set.Parts[0].Path, notPool(block, err))
+	}
+	if info.Header.PoolSize != size {
+		return Info{}, fmt.Errorf("pool %s: the header says %d bytes, the parts of the pool set have %d together: "+
+			"correct the pool set", set.File, info.Header.PoolSize, size)
+	}
+	info.stored, info.slot, err = poolset.CurrentState(block, info.Header.PoolUUID)
+	if err != nil {
+		return Info{}, fmt.Errorf("pool %s, part %s: %w", set.File, set.Parts[0].Path, err)
+	}
+	info.State, err = afterBoot(info.stored)
+	if err != nil {
+		return Info{}, fmt.Errorf("pool %s: %w", set.File, err)
+	}
+	return info, nil
+}
+
+// notPool tells a file that never was a pool from a damaged one.
+func notPool(block []byte, err error) error {
+	if bytes.HasPrefix(block, poolset.Signature[:]) || bytes.HasPrefix(block[poolset.HeaderCopyOff:], poolset.Signature[:]) {
+		return err
+	}
+	return fmt.Errorf("%w: expected signature %q at offset 0, found %q: %w", ErrNotPool, poolset.Signature, block[:8], err)
+}
+
+// afterBoot marks the state of a pool of class memory Inconsistent if the machine was booted since.
+func afterBoot(s poolset.State) (poolset.State, error) {
+	if s.Flags&poolset.Memory == 0 {
+		return s, nil
+	}
+	boot, err := bootID()
+	if err == nil && s.BootID != boot {
+		s.Flags = s.Flags&^poolset.Clean | poolset.Inconsistent
+		s.SyncGen, s.SyncID = 0, 0
+	}
+	return s, err
+}
