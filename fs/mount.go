@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -45,12 +44,9 @@ type Mounted struct {
 // Mount mounts the volume on the directory point and returns once the mount answers. It needs CAP_SYS_ADMIN. A dead mount of
 // an earlier pmemfs on the same directory is removed first. On error nothing stays mounted.
 func Mount(cfg Config, point string) (*Mounted, error) {
-	point, err := filepath.Abs(point)
+	point, err := freePoint(point)
 	if err != nil {
-		return nil, fmt.Errorf("mount %s: %w", point, err)
-	}
-	if err := clearPoint(point); err != nil {
-		return nil, fmt.Errorf("mount %s: %w", point, err)
+		return nil, err
 	}
 	s := NewServer(cfg)
 	kernel, err := fuse.NewServer(s, point, s.mountOptions(&cfg))
@@ -67,6 +63,21 @@ func Mount(cfg Config, point string) (*Mounted, error) {
 	}
 	s.tuneWriteback(point)
 	return m, nil
+}
+
+// freePoint resolves and clears the mount point. It touches the directory, and a mount on it may hang.
+func freePoint(point string) (string, error) {
+	real := point
+	err := within(answerTimeout, func() (err error) {
+		if real, err = resolve(point); err != nil {
+			return err
+		}
+		return clearPoint(real)
+	})
+	if err != nil {
+		return "", fmt.Errorf("mount %s: %w", point, err)
+	}
+	return real, nil
 }
 
 func (s *Server) mountOptions(cfg *Config) *fuse.MountOptions {

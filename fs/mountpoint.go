@@ -1,28 +1,41 @@
 package fs
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pmemfs/pmemfs/internal/mountinfo"
 )
+
+// resolve returns the path under which the kernel lists a mount on point: absolute and free of symbolic links. A mount whose
+// daemon has died cannot be looked at, but a link cannot be mounted on either, so its parent decides.
+func resolve(point string) (string, error) {
+	point, err := filepath.Abs(point)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(point)
+	if !errors.Is(err, unix.ENOTCONN) {
+		return real, err
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(point))
+	return filepath.Join(parent, filepath.Base(point)), err
+}
 
 // clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died answers ENOTCONN and
 // is removed; a living one is ErrMounted, since mounts would stack.
 func clearPoint(point string) error {
-	kind, err := mountedType(point)
+	mount, err := mountinfo.Find(point)
 	if err != nil {
 		return err
 	}
-	err = within(answerTimeout, func() error { return checkDir(point) })
-	if kind != "fuse."+Type {
+	err = checkDir(point)
+	if mount == nil || mount.Mountpoint != point {
 		return err
 	}
 	switch {
@@ -48,48 +61,6 @@ func checkDir(point string) error {
 	return nil
 }
 
-// mountedType returns the type of the topmost mount on point, empty if there is none.
-func mountedType(point string) (string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	return mountinfoType(f, point)
-}
-
-// mountinfoType reads proc_pid_mountinfo(5): the fifth field is the mount point, the type follows the field "-".
-// Later lines stand above earlier ones.
-func mountinfoType(r io.Reader, point string) (string, error) {
-	kind := ""
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		fields, tail := strings.Fields(before), strings.Fields(after)
-		if ok && len(fields) > 4 && len(tail) > 0 && unescape(fields[4]) == point {
-			kind = tail[0]
-		}
-	}
-	return kind, lines.Err()
-}
-
-// unescape undoes the kernel's \ooo for space, tab, newline and backslash.
-func unescape(s string) string {
-	var out strings.Builder
-	for len(s) > 0 {
-		if s[0] == '\\' && len(s) >= 4 {
-			if c, err := strconv.ParseUint(s[1:4], 8, 8); err == nil {
-				out.WriteByte(byte(c))
-				s = s[4:]
-				continue
-			}
-		}
-		out.WriteByte(s[0])
-		s = s[1:]
-	}
-	return out.String()
-}
-
 // tuneWriteback lets mapped stores dirty as much memory as on any file system. By default the kernel holds back FUSE, because
 // an unprivileged server could hold its dirty pages for ever; half of the throughput of mapped stores is lost that way.
 // Where sysfs is read-only (containers) the mount works all the same, so a failure is only logged.
@@ -99,11 +70,14 @@ func (s *Server) tuneWriteback(point string) {
 		s.log.error("find the device of the mount", err)
 		return
 	}
-	bdi := fmt.Sprintf("/sys/class/bdi/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
+	dir := filepath.Join("/sys/class/bdi", bdi(st.Dev))
 	for _, set := range [...]struct{ file, value string }{{"strict_limit", "0"}, {"max_ratio", "100"}} {
-		if err := os.WriteFile(filepath.Join(bdi, set.file), []byte(set.value), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0); err != nil {
 			s.log.to.WithError(err).Info("fs: mapped stores will be slower: the kernel's write-back limits stay")
 			return
 		}
 	}
 }
+
+// bdi is the name of a mount's backing device: its device number in decimal.
+func bdi(dev uint64) string { return fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)) }

@@ -1,0 +1,113 @@
+package fs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// clientMain is a program that uses a mount: "append FILE ID COUNT" or "storm FILE COUNT".
+func clientMain(command string) {
+	args := strings.Fields(command)
+	count, err := strconv.Atoi(args[len(args)-1])
+	if err == nil {
+		switch args[0] {
+		case "append":
+			err = appendRecords(args[1], args[2], count)
+		case "storm":
+			err = writeUnderSignals(args[1], count)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "client:", err)
+		os.Exit(1)
+	}
+}
+
+const recordLen = 96
+
+func record(id string, i int) string {
+	return fmt.Sprintf("%-*s\n", recordLen-1, id+":"+strconv.Itoa(i))
+}
+
+func appendRecords(file, id string, count int) error {
+	fd, err := syscall.Open(file, syscall.O_WRONLY|syscall.O_APPEND|syscall.O_CREAT, 0644)
+	if err != nil {
+		return err
+	}
+	for i := range count {
+		if n, err := syscall.Write(fd, []byte(record(id, i))); err != nil || n != recordLen {
+			return fmt.Errorf("record %d: wrote %d: %v", i, n, err)
+		}
+	}
+	return syscall.Close(fd)
+}
+
+// writeUnderSignals writes and syncs while a signal handler without SA_RESTART could interrupt each call.
+func writeUnderSignals(file string, count int) error {
+	fd, err := syscall.Open(file, syscall.O_WRONLY|syscall.O_CREAT, 0644)
+	if err != nil {
+		return err
+	}
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGUSR1)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				syscall.Kill(os.Getpid(), syscall.SIGUSR1)
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	data := make([]byte, 64<<10)
+	for i := range count {
+		if n, err := syscall.Pwrite(fd, data, 0); err != nil || n != len(data) {
+			return fmt.Errorf("write %d: %d, %v", i, n, err)
+		}
+		if err := syscall.Fsync(fd); err != nil {
+			return fmt.Errorf("fsync %d: %v", i, err)
+		}
+	}
+	return syscall.Close(fd)
+}
+
+// client starts clientMain in a process of its own.
+func client(args ...any) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), clientEnv+"="+strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+const nobody = 65534
+
+// shell runs a script in dir as the user uid and returns its output.
+func shell(t *testing.T, uid uint32, dir, script string) (string, error) {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func mustShell(t *testing.T, uid uint32, dir, script string) string {
+	t.Helper()
+	out, err := shell(t, uid, dir, script)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return out
+}

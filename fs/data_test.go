@@ -1,0 +1,419 @@
+package fs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// open opens a file of the mount, creating it, for reading and writing.
+func (d *daemon) open(name string, flags int) int {
+	d.t.Helper()
+	fd, err := unix.Open(d.path(name), unix.O_RDWR|unix.O_CREAT|flags, 0644)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.fds[fd] = true
+	return fd
+}
+
+// close closes what open returned.
+func (d *daemon) close(fd int) error {
+	delete(d.fds, fd)
+	return unix.Close(fd)
+}
+
+func mustWrite(t *testing.T, fd int, data []byte, off int64) {
+	t.Helper()
+	if n, err := unix.Pwrite(fd, data, off); err != nil || n != len(data) {
+		t.Fatalf("pwrite of %d bytes at %d: %d, %v", len(data), off, n, err)
+	}
+}
+
+// seeded returns a random source whose seed the test prints when it fails.
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func randomBytes(r *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+type costs map[Op]uint64
+
+func TestRequestsAndDrains(t *testing.T) {
+	page := bytes.Repeat([]byte{7}, 4096)
+	aligned := alignedPage(page)
+	for _, tc := range []struct {
+		name, options string
+		flags         int
+		do            func(t *testing.T, fd int)
+		want          costs
+		drains        uint64
+	}{
+		{"write", "", 0, func(t *testing.T, fd int) { mustWrite(t, fd, page, 0) }, costs{OpWrite: 1}, 0},
+		{"write+fsync", "", 0, func(t *testing.T, fd int) {
+			mustWrite(t, fd, page, 0)
+			must(t, unix.Fsync(fd))
+		}, costs{OpWrite: 1, OpFsync: 1}, 1},
+		{"write+fdatasync", "", 0, func(t *testing.T, fd int) {
+			mustWrite(t, fd, page, 0)
+			must(t, unix.Fdatasync(fd))
+		}, costs{OpWrite: 1, OpFsync: 1}, 1},
+		{"fsync of nothing", "", 0, func(t *testing.T, fd int) { must(t, unix.Fsync(fd)) }, costs{OpFsync: 1}, 0},
+		{"O_DSYNC", "", unix.O_DSYNC, func(t *testing.T, fd int) { mustWrite(t, fd, page, 0) }, costs{OpWrite: 1}, 1},
+		{"O_SYNC", "", unix.O_SYNC, func(t *testing.T, fd int) { mustWrite(t, fd, page, 0) }, costs{OpWrite: 1}, 1},
+		{"O_DSYNC|O_APPEND", "", unix.O_DSYNC | unix.O_APPEND, func(t *testing.T, fd int) {
+			mustWrite(t, fd, page, 0)
+		}, costs{OpWrite: 1}, 1},
+		{"O_DIRECT|O_DSYNC", "", unix.O_DSYNC | unix.O_DIRECT, func(t *testing.T, fd int) {
+			mustWrite(t, fd, aligned, 0)
+		}, costs{OpWrite: 1}, 1},
+		{"O_DIRECT", "", unix.O_DIRECT, func(t *testing.T, fd int) { mustWrite(t, fd, aligned, 0) }, costs{OpWrite: 1}, 0},
+		{"RWF_DSYNC", "", 0, func(t *testing.T, fd int) { writeDsync(t, fd, page) }, costs{OpWrite: 1, OpFsync: 1}, 1},
+		{"RWF_DSYNC, O_DIRECT", "", unix.O_DIRECT, func(t *testing.T, fd int) {
+			writeDsync(t, fd, aligned)
+		}, costs{OpWrite: 1, OpFsync: 1}, 1},
+		{"sync", "sync", 0, func(t *testing.T, fd int) { mustWrite(t, fd, page, 0) }, costs{OpWrite: 1, OpFsync: 1}, 1},
+		{"sync, O_DSYNC", "sync", unix.O_DSYNC, func(t *testing.T, fd int) {
+			mustWrite(t, fd, page, 0)
+		}, costs{OpWrite: 1}, 1},
+		{"sync, fchmod", "sync", 0, func(t *testing.T, fd int) { must(t, unix.Fchmod(fd, 0600)) }, costs{OpSetAttr: 1}, 1},
+		{"fchmod", "", 0, func(t *testing.T, fd int) { must(t, unix.Fchmod(fd, 0600)) }, costs{OpSetAttr: 1}, 0},
+		{"dirsync, fchmod", "dirsync", 0, func(t *testing.T, fd int) { must(t, unix.Fchmod(fd, 0600)) }, costs{OpSetAttr: 1}, 0},
+		{"msync", "", 0, func(t *testing.T, fd int) { storeAndSync(t, fd, 5) }, costs{OpWrite: 1, OpFsync: 1, OpRead: 1}, 1},
+		{"msync on an O_DSYNC handle", "", unix.O_DSYNC, func(t *testing.T, fd int) {
+			storeAndSync(t, fd, 5)
+		}, costs{OpWrite: 1, OpFsync: 1, OpRead: 1}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := mount(t, tc.options)
+			fd := d.open("file", tc.flags)
+			must(t, unix.Ftruncate(fd, 4096))
+			must(t, unix.Fsync(fd))
+			got, drains := d.requests(func() { tc.do(t, fd) })
+			delete(got, OpGetAttr)
+			if diff := cmp.Diff(tc.want, costs(got)); diff != "" || drains != tc.drains {
+				t.Errorf("%d drains, want %d; requests: %s", drains, tc.drains, diff)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func alignedPage(page []byte) []byte {
+	mem, err := unix.Mmap(-1, 0, len(page), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	copy(mem, page)
+	return mem
+}
+
+func writeDsync(t *testing.T, fd int, data []byte) {
+	t.Helper()
+	if n, err := unix.Pwritev2(fd, [][]byte{data}, 0, unix.RWF_DSYNC); err != nil || n != len(data) {
+		t.Fatalf("pwritev2: %d, %v", n, err)
+	}
+}
+
+// storeAndSync stores value through a shared mapping of the first page and syncs it.
+func storeAndSync(t *testing.T, fd int, value byte) {
+	t.Helper()
+	mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	defer unix.Munmap(mem)
+	mem[100] = value
+	must(t, unix.Msync(mem, unix.MS_SYNC))
+}
+
+// A store through a mapping is seen by a read that goes to the server, and a direct write is seen by the mapping.
+func TestMapping_AgreesWithReadAndWrite(t *testing.T) {
+	for _, flags := range []int{0, unix.O_DSYNC} {
+		d := mount(t, "")
+		fd := d.open("file", flags)
+		must(t, unix.Ftruncate(fd, 8192))
+		mem, err := unix.Mmap(fd, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		must(t, err)
+		copy(mem[4000:], "across the page boundary "+strings.Repeat("x", 200))
+		must(t, unix.Msync(mem, unix.MS_SYNC))
+		direct := d.open("file", unix.O_DIRECT)
+		got := alignedPage(make([]byte, 8192))
+		if n, err := unix.Pread(direct, got, 0); err != nil || n != 8192 {
+			t.Fatalf("direct read: %d, %v", n, err)
+		}
+		if !bytes.Equal(got, mem) {
+			t.Error("a synced store is not in the file")
+		}
+		mustWrite(t, fd, []byte("written"), 4090)
+		if string(mem[4090:4097]) != "written" {
+			t.Errorf("flags %#x: the mapping shows %q after a write", flags, mem[4090:4097])
+		}
+		must(t, unix.Munmap(mem))
+	}
+}
+
+// Random writes, truncations and reads agree with a plain slice.
+func TestContentAgreesWithModel(t *testing.T) {
+	d := mount(t, "")
+	r := seeded(t)
+	fd := d.open("file", 0)
+	var model []byte
+	const limit = 300 << 10
+	for range 300 {
+		off := r.IntN(limit)
+		switch r.IntN(5) {
+		case 0, 1, 2:
+			data := randomBytes(r, 1+r.IntN(40<<10))
+			mustWrite(t, fd, data, int64(off))
+			if end := off + len(data); end > len(model) {
+				model = append(model, make([]byte, end-len(model))...)
+			}
+			copy(model[off:], data)
+		case 3:
+			must(t, unix.Ftruncate(fd, int64(off)))
+			if off > len(model) {
+				model = append(model, make([]byte, off-len(model))...)
+			}
+			model = model[:off:off]
+		case 4:
+			must(t, unix.Fsync(fd))
+		}
+		if r.IntN(10) == 0 {
+			must(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
+		}
+		got, err := os.ReadFile(d.path("file"))
+		must(t, err)
+		if !bytes.Equal(got, model) {
+			t.Fatalf("content differs: %d bytes, want %d", len(got), len(model))
+		}
+	}
+}
+
+func TestAppendByProcesses(t *testing.T) {
+	const writers, count = 4, 400
+	for _, flags := range []string{"", "dsync"} {
+		d := mount(t, map[string]string{"": "", "dsync": "sync"}[flags])
+		var running []*exec.Cmd
+		for w := range writers {
+			c := client("append", d.path("log"), fmt.Sprintf("w%d", w), count)
+			must(t, c.Start())
+			running = append(running, c)
+		}
+		for _, c := range running {
+			must(t, c.Wait())
+		}
+		content, err := os.ReadFile(d.path("log"))
+		must(t, err)
+		if len(content) != writers*count*recordLen {
+			t.Fatalf("%d bytes, want %d", len(content), writers*count*recordLen)
+		}
+		next := map[string]int{}
+		for i := 0; i < len(content); i += recordLen {
+			got := string(content[i : i+recordLen])
+			id, _, _ := strings.Cut(got, ":")
+			if got != record(id, next[id]) {
+				t.Fatalf("record at %d is %q, want number %d of %s", i, got, next[id], id)
+			}
+			next[id]++
+		}
+	}
+}
+
+func TestSignalsDoNotInterrupt(t *testing.T) {
+	d := mount(t, "")
+	must(t, client("storm", d.path("file"), 300).Run())
+}
+
+func TestLargeRequests(t *testing.T) {
+	d := mount(t, "")
+	data := randomBytes(seeded(t), 5<<20+17)
+	fd := d.open("file", 0)
+	got, _ := d.requests(func() { mustWrite(t, fd, data, 3) })
+	if got[OpWrite] > 7 {
+		t.Errorf("%d WRITE for 5 MiB", got[OpWrite])
+	}
+	must(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
+	back, err := os.ReadFile(d.path("file"))
+	must(t, err)
+	if !bytes.Equal(back[3:], data) || !bytes.Equal(back[:3], make([]byte, 3)) {
+		t.Error("content differs")
+	}
+}
+
+func TestSparseFiles(t *testing.T) {
+	d := mount(t, "")
+	fd := d.open("file", 0)
+	mustWrite(t, fd, []byte("end"), 10<<20)
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st))
+	if st.Size != 10<<20+3 || st.Blocks > 16 {
+		t.Errorf("size %d, %d blocks of 512 bytes", st.Size, st.Blocks)
+	}
+	if off, err := unix.Seek(fd, 100, unix.SEEK_DATA); err != nil || off != 100 {
+		t.Errorf("SEEK_DATA: %d, %v", off, err)
+	}
+	if off, err := unix.Seek(fd, 100, unix.SEEK_HOLE); err != nil || off != st.Size {
+		t.Errorf("SEEK_HOLE: %d, %v", off, err)
+	}
+	mustShell(t, 0, d.point, "cp file copy && cmp file copy && cp --sparse=always file thin && cmp file thin")
+}
+
+func TestCopyFileRange(t *testing.T) {
+	d := mount(t, "")
+	data := randomBytes(seeded(t), 300<<10)
+	must(t, os.WriteFile(d.path("from"), data, 0444))
+	from, err := os.Open(d.path("from"))
+	must(t, err)
+	defer from.Close()
+	to := d.open("to", 0)
+	var done int
+	for done < len(data) {
+		n, err := unix.CopyFileRange(int(from.Fd()), nil, to, nil, len(data)-done, 0)
+		if err != nil || n == 0 {
+			t.Fatalf("copy_file_range after %d bytes: %d, %v", done, n, err)
+		}
+		done += n
+	}
+	got, err := os.ReadFile(d.path("to"))
+	must(t, err)
+	if !bytes.Equal(got, data) {
+		t.Error("the copy differs")
+	}
+}
+
+func TestFallocate(t *testing.T) {
+	d := mount(t, "")
+	fd := d.open("file", 0)
+	must(t, unix.Fallocate(fd, 0, 1000, 100<<10))
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st))
+	if st.Size != 1000+100<<10 || st.Blocks < 200 {
+		t.Errorf("size %d, %d blocks", st.Size, st.Blocks)
+	}
+	content, err := os.ReadFile(d.path("file"))
+	must(t, err)
+	if !bytes.Equal(content, make([]byte, st.Size)) {
+		t.Error("allocated bytes are not zero")
+	}
+	for _, mode := range []uint32{unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
+		unix.FALLOC_FL_ZERO_RANGE, unix.FALLOC_FL_COLLAPSE_RANGE, unix.FALLOC_FL_INSERT_RANGE} {
+		if err := unix.Fallocate(fd, mode, 0, 4096); err != unix.EOPNOTSUPP {
+			t.Errorf("mode %#x: %v, want EOPNOTSUPP", mode, err)
+		}
+	}
+}
+
+func TestUnlinkedOpenFile(t *testing.T) {
+	d := mount(t, "")
+	before := inodesInUse(t, d.point)
+	fd := d.open("file", 0)
+	mustWrite(t, fd, []byte("content"), 0)
+	must(t, os.Remove(d.path("file")))
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st))
+	if st.Nlink != 0 || st.Size != 7 {
+		t.Errorf("nlink %d, size %d", st.Nlink, st.Size)
+	}
+	mustWrite(t, fd, []byte("more"), 7)
+	must(t, unix.Fsync(fd))
+	must(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
+	buf := make([]byte, 20)
+	if n, err := unix.Pread(fd, buf, 0); err != nil || string(buf[:n]) != "contentmore" {
+		t.Errorf("read %q, %v", buf[:max(n, 0)], err)
+	}
+	must(t, d.close(fd))
+	d.waitInodes(before)
+}
+
+func TestRenameOverOpenFile(t *testing.T) {
+	d := mount(t, "")
+	before := inodesInUse(t, d.point)
+	must(t, os.WriteFile(d.path("old"), []byte("old content"), 0644))
+	old, err := os.Open(d.path("old"))
+	must(t, err)
+	defer old.Close()
+	must(t, os.WriteFile(d.path("new"), []byte("new content"), 0600))
+	must(t, os.Rename(d.path("new"), d.path("old")))
+	var st unix.Stat_t
+	must(t, unix.Fstat(int(old.Fd()), &st))
+	if st.Nlink != 0 || st.Mode&0777 != 0644 {
+		t.Errorf("replaced file: nlink %d, mode %o", st.Nlink, st.Mode)
+	}
+	content, err := io.ReadAll(old)
+	if err != nil || string(content) != "old content" {
+		t.Errorf("replaced file reads %q, %v", content, err)
+	}
+	if content, err := os.ReadFile(d.path("old")); err != nil || string(content) != "new content" {
+		t.Errorf("new file reads %q, %v", content, err)
+	}
+	must(t, old.Close())
+	d.waitInodes(before + 1)
+}
+
+func TestNoSpace(t *testing.T) {
+	d := mountSized(t, "", 32<<20)
+	fd := d.open("file", 0)
+	block := make([]byte, 128<<10)
+	var err error
+	off := int64(0)
+	for ; err == nil && off < 64<<20; off += int64(len(block)) {
+		_, err = unix.Pwrite(fd, block, off)
+	}
+	if err != unix.ENOSPC {
+		t.Fatalf("after %d bytes: %v, want ENOSPC", off, err)
+	}
+	must(t, unix.Fsync(fd))
+	must(t, d.close(fd))
+	must(t, os.Remove(d.path("file")))
+	d.tell("checkpoint")
+	must(t, os.WriteFile(d.path("again"), make([]byte, 4<<20), 0644))
+}
+
+func TestDescriptorErrors(t *testing.T) {
+	d := mount(t, "")
+	fd := d.open("file", 0)
+	if _, err := unix.IoctlGetInt(fd, 0x1234); err != unix.ENOTTY {
+		t.Errorf("ioctl: %v, want ENOTTY", err)
+	}
+	if _, err := unix.Pwrite(fd, []byte{1}, 1<<62); err != unix.EFBIG {
+		t.Errorf("write far behind the largest file: %v, want EFBIG", err)
+	}
+	if _, err := unix.Open(d.point, unix.O_TMPFILE|unix.O_RDWR, 0600); err != unix.EOPNOTSUPP {
+		t.Errorf("O_TMPFILE: %v, want EOPNOTSUPP", err)
+	}
+	if _, err := unix.Open(d.point, unix.O_WRONLY, 0); err != unix.EISDIR {
+		t.Errorf("open of a directory for writing: %v, want EISDIR", err)
+	}
+}
+
+func inodesInUse(t *testing.T, point string) uint64 {
+	t.Helper()
+	var st unix.Statfs_t
+	must(t, unix.Statfs(point, &st))
+	return st.Files - st.Ffree
+}
