@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/pmemfs/pmemfs/internal/poolset"
+
 // MaxPeers is how many copy ids a state slot holds.
 const MaxPeers = 8
 
@@ -23,30 +25,25 @@ const MethodGPSPM = 1
 // AttrSize is the encoded size of Attr in bytes.
 const AttrSize = 104
 
-// Attr are librpmem's pool attributes (struct rpmem_pool_attr).
-type Attr struct {
-	Signature                         [8]byte
-	Major, Compat, Incompat, ROCompat uint32
-	PoolUUID, CopyID, Next, Prev      UUID
-	UserFlags                         [16]byte
-}
+// Attr are the attributes of a pool (struct rpmem_pool_attr of librpmem).
+type Attr = poolset.Attr
 
-// Append appends the encoded attributes to b.
-func (a *Attr) Append(b []byte) []byte {
+func appendAttr(b []byte, a *Attr) []byte {
 	b = append(b, a.Signature[:]...)
 	for _, v := range [...]uint32{a.Major, a.Compat, a.Incompat, a.ROCompat} {
 		b = le.AppendUint32(b, v)
 	}
-	for _, v := range [...]*UUID{&a.PoolUUID, &a.CopyID, &a.Next, &a.Prev, &a.UserFlags} {
+	for _, v := range [...]*UUID{&a.PoolUUID, &a.CopyID, &a.Next, &a.Prev} {
 		b = append(b, v[:]...)
 	}
-	return b
+	return append(b, a.UserFlags[:]...)
 }
 
-func (a *Attr) take(c *cursor) {
+func (c *cursor) attr() (a Attr) {
 	copy(a.Signature[:], c.take(len(a.Signature)))
 	a.Major, a.Compat, a.Incompat, a.ROCompat = c.u32(), c.u32(), c.u32(), c.u32()
 	a.PoolUUID, a.CopyID, a.Next, a.Prev, a.UserFlags = c.uuid(), c.uuid(), c.uuid(), c.uuid(), c.uuid()
+	return a
 }
 
 // Hello asks for the state of a pool and changes nothing. PoolUUID zero means any pool of that name.
@@ -78,14 +75,14 @@ type Create struct {
 }
 
 func (m *Create) Append(b []byte) []byte {
-	b = m.Attr.Append(b)
+	b = appendAttr(b, &m.Attr)
 	b = le.AppendUint64(b, m.PoolSize)
 	return appendString(b, m.Pool)
 }
 
 func (m *Create) Decode(b []byte) error {
 	c := cursor{b: b}
-	m.Attr.take(&c)
+	m.Attr = c.attr()
 	m.PoolSize, m.Pool = c.u64(), c.str()
 	return c.end("CREATE")
 }
@@ -163,13 +160,13 @@ type SetAttr struct {
 }
 
 func (m *SetAttr) Append(b []byte) []byte {
-	return m.Attr.Append(le.AppendUint64(b, m.Session))
+	return appendAttr(le.AppendUint64(b, m.Session), &m.Attr)
 }
 
 func (m *SetAttr) Decode(b []byte) error {
 	c := cursor{b: b}
 	m.Session = c.u64()
-	m.Attr.take(&c)
+	m.Attr = c.attr()
 	return c.end("SET_ATTR")
 }
 
@@ -228,7 +225,7 @@ type State struct {
 }
 
 func (m *State) Append(b []byte) []byte {
-	b = m.Attr.Append(b)
+	b = appendAttr(b, &m.Attr)
 	b = le.AppendUint64(b, m.PoolSize)
 	b = le.AppendUint64(b, m.Term)
 	b = append(b, m.Writer[:]...)
@@ -240,7 +237,7 @@ func (m *State) Append(b []byte) []byte {
 }
 
 func (m *State) take(c *cursor) {
-	m.Attr.take(c)
+	m.Attr = c.attr()
 	m.PoolSize, m.Term, m.Writer, m.Gen, m.History = c.u64(), c.u64(), c.uuid(), c.u64(), c.history()
 	m.Flags, m.Durability, m.Served = c.u32(), c.u32(), c.u32()
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
 // UUID is a pool UUID or a copy id. All zero means any, or none.
-type UUID = [16]byte
+type UUID = poolset.UUID
 
 // ErrCorrupt is wrapped by every decoding error but a *VersionError: the bytes are not a message of this format.
 // The stream or lane that they came from is of no further use.

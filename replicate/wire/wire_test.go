@@ -79,7 +79,7 @@ func TestBodyRoundTripAndLength(t *testing.T) {
 
 func TestSizesOfTheFormat(t *testing.T) {
 	a, st, p := testAttr(), testState(), Private{Lane: 1, Session: 2}
-	if n := len(a.Append(nil)); n != AttrSize {
+	if n := len(appendAttr(nil, &a)); n != AttrSize {
 		t.Errorf("ATTR has %d bytes", n)
 	}
 	if n := len(st.Append(nil)); n != AttrSize+8+8+16+8+64+12 {
@@ -113,7 +113,7 @@ func TestGolden(t *testing.T) {
 		"flush answer": {ab[:answer.Encode(ab)], `
 			504d4652 01 02 0000 0500000000000000 0900000000000000 0300000000000000 0810000000000000 00000000 @CRC`},
 		"private": {private.Append(nil), `504d464c 0100 0200 0b0a000000000000`},
-		"attr": {attr.Append(nil), `48454c4c4f000000 01000000 02000000 03000000 04000000
+		"attr": {appendAttr(nil, &attr), `48454c4c4f000000 01000000 02000000 03000000 04000000
 			101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f 303132333435363738393a3b3c3d3e3f
 			404142434445464748494a4b4c4d4e4f 505152535455565758595a5b5c5d5e5f`},
 	} {
