@@ -1,0 +1,252 @@
+package replicate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pmemfs/pmemfs/replicate/wire"
+)
+
+// This file holds the machine's connections: requests and answers of the control connection, loss and deadlines.
+
+func (m *Machine) dial(now time.Duration, out []Action) []Action {
+	m.conn++
+	m.link, m.askedAt = linkDialing, now
+	return append(out, Action{Kind: ActDial, Conn: m.conn})
+}
+
+func (m *Machine) send(now time.Duration, t wire.Type, body []byte, out []Action) []Action {
+	m.lastID++
+	m.waitFor, m.waitID, m.askedAt = t, m.lastID, now
+	return append(out, Action{Kind: ActSend, Conn: m.conn, Frame: wire.Frame{Type: t, ID: m.lastID, Body: body}})
+}
+
+// frame handles what came on the control connection.
+func (m *Machine) frame(ev *Event, out []Action) []Action {
+	f := &ev.Frame
+	switch {
+	case f.Type == wire.TypeFenced:
+		return m.fenced(ev, out)
+	case f.Type == wire.TypePing|wire.Answer && f.ID == m.pingID && m.pingID != 0:
+		m.pingID = 0
+		return out
+	case m.waitFor == 0 || f.Type != m.waitFor|wire.Answer || f.ID != m.waitID:
+		return m.lost(ev.Now, fmt.Errorf("unexpected %v with number %d: %w", f.Type, f.ID, wire.ErrCorrupt), out)
+	}
+	m.waitFor = 0
+	if f.Type == wire.TypeClose|wire.Answer {
+		return m.closed(out)
+	}
+	if f.Status != wire.StatusOK {
+		return m.refused(ev, wire.Refusal(*f), out)
+	}
+	var err error
+	switch f.Type &^ wire.Answer {
+	case wire.TypeHello:
+		if err = m.peer.Decode(f.Body); err == nil {
+			return m.hello(ev.Now, out)
+		}
+	case wire.TypeClaim:
+		if err = m.grant.Decode(f.Body); err == nil {
+			return m.granted(ev.Now, out)
+		}
+	case wire.TypeSetState:
+		if err = m.peer.Decode(f.Body); err == nil {
+			return m.stateSet(out)
+		}
+	}
+	return m.lost(ev.Now, err, out)
+}
+
+func (m *Machine) fenced(ev *Event, out []Action) []Action {
+	var n wire.Fenced
+	if err := n.Decode(ev.Frame.Body); err != nil {
+		return m.lost(ev.Now, err, out)
+	}
+	return m.end(Refused, fmt.Errorf("promoted elsewhere at term %d: %s: %w", n.Term, n.Text, wire.StatusFenced), out)
+}
+
+// refused handles an answer other than OK.
+func (m *Machine) refused(ev *Event, err error, out []Action) []Action {
+	if isRefusal(err) {
+		return m.end(Refused, err, out)
+	}
+	return m.lost(ev.Now, err, out)
+}
+
+func (m *Machine) hello(now time.Duration, out []Action) []Action {
+	m.link = linkState
+	need, err := judge(&m.id, &m.peer)
+	if err != nil {
+		return m.end(Refused, err, out)
+	}
+	m.need = need
+	if m.state != Suspended {
+		return m.done(nil, out)
+	}
+	if need != NeedNothing {
+		return m.end(Failed, fmt.Errorf("it came back with another state than it had: %w: mount again, which copies the pool", wire.StatusInconsistent), out)
+	}
+	return m.claim(now, out)
+}
+
+func (m *Machine) granted(now time.Duration, out []Action) []Action {
+	g := &m.grant
+	var err error
+	switch {
+	case g.Method != wire.MethodGPSPM:
+		err = fmt.Errorf("persistency method %d is not known: %w", g.Method, wire.StatusVersion)
+	case g.PoolSize < m.id.Size || g.Length < m.id.Size-wire.FirstOffset:
+		err = fmt.Errorf("it grants %d of %d bytes: %w", g.Length, m.id.Size-wire.FirstOffset, wire.StatusTooSmall)
+	case g.Credits == 0 || g.MaxRanges == 0:
+		err = fmt.Errorf("it grants no credit or no range per request: %w", wire.StatusBadRequest)
+	}
+	if err != nil {
+		return m.end(Refused, err, out)
+	}
+	m.link, m.askedAt = linkLaning, now
+	return append(out, Action{Kind: ActLane, Conn: m.conn, Grant: g})
+}
+
+// laneUp ends CLAIM; after a loss it sends every unanswered drain again, in order. The target may have executed some
+// of them: executing one again stores the same seal after the same bytes.
+func (m *Machine) laneUp(now time.Duration, out []Action) []Action {
+	m.link, m.heardAt = linkClaimed, now
+	if m.state != Suspended {
+		m.id.Term = m.term
+		return m.done(nil, out)
+	}
+	m.state, m.backoff = InSync, 0
+	for i := range m.n {
+		out = m.post(&m.drains[(m.head+i)%MaxInFlight], out)
+	}
+	return out
+}
+
+// stateSet goes on after SET_STATE.
+func (m *Machine) stateSet(out []Action) []Action {
+	switch m.op {
+	case EvFullSync:
+		return append(out, Action{Kind: ActCopy, Conn: m.conn, Step: CopyUnseal})
+	case EvAdopt:
+		if m.peer.Gen != m.set.Gen || m.peer.Flags&wire.FlagInconsistent != 0 {
+			return m.end(Failed, fmt.Errorf("it did not take the generation: %w", wire.StatusInconsistent), out)
+		}
+		m.state = InSync
+		m.id.Gen, m.id.History = m.set.Gen, m.set.History
+	}
+	return m.done(nil, out)
+}
+
+// lost handles the end of a connection, or an answer that makes it useless.
+func (m *Machine) lost(now time.Duration, err error, out []Action) []Action {
+	closing := m.op == EvClose
+	out = m.unlink(out)
+	switch {
+	case closing:
+		return m.closed(out)
+	case m.state == InSync && m.timeout > 0:
+		m.state, m.lostAt, m.lastErr = Suspended, now, err
+		m.dialAt, m.backoff = now, firstBackoff
+		return m.done(err, out)
+	case m.state == Suspended:
+		m.lastErr = err
+		m.dialAt, m.backoff = now+m.backoff, min(2*m.backoff, lastBackoff)
+		return out
+	case m.state == Handshake || m.state == FullSync || m.state == InSync:
+		return m.end(Failed, err, out)
+	}
+	return out
+}
+
+// limit is how long the target may be silent, or a drain unanswered.
+func (m *Machine) limit() time.Duration {
+	if m.timeout == 0 {
+		return atOnceLimit
+	}
+	return m.timeout
+}
+
+// silence is how long a question may stay unanswered before the connection counts as lost. Half the limit leaves time
+// for a second try.
+func (m *Machine) silence() time.Duration { return m.limit() / 2 }
+
+// expire does what the time asks for.
+func (m *Machine) expire(now time.Duration, out []Action) []Action {
+	if at, ok := m.failAt(); ok && now >= at {
+		err := ErrTimeout
+		if m.state == Suspended {
+			err = fmt.Errorf("%w (last try: %w)", ErrTimeout, m.lastErr)
+		}
+		return m.end(Failed, err, out)
+	}
+	if at, ok := m.loseAt(); ok && now >= at {
+		out = m.lost(now, ErrTimeout, out)
+	}
+	if m.state == Suspended && m.link == linkNone && now >= m.dialAt {
+		out = m.dial(now, out)
+	}
+	if at, ok := m.askAt(); ok && now >= at {
+		m.lastID++
+		m.pingID, m.pingAt = m.lastID, now
+		out = append(out, Action{Kind: ActSend, Conn: m.conn, Frame: wire.Frame{Type: wire.TypePing, ID: m.lastID}})
+	}
+	return out
+}
+
+// failAt is when waiting has no bound left: the timeout after the loss was noticed, or after the oldest drain was posted or
+// last made progress.
+func (m *Machine) failAt() (at time.Duration, ok bool) {
+	if m.state != InSync && m.state != Suspended {
+		return 0, false
+	}
+	if m.n > 0 {
+		at, ok = m.drains[m.head].since+m.limit(), true
+	}
+	if m.state == Suspended && (!ok || m.lostAt+m.limit() < at) {
+		at, ok = m.lostAt+m.limit(), true
+	}
+	return at, ok
+}
+
+// loseAt is when the current connection counts as lost.
+func (m *Machine) loseAt() (at time.Duration, ok bool) {
+	switch {
+	case m.link == linkNone:
+		return 0, false
+	case m.waitFor != 0 || m.link == linkDialing || m.link == linkLaning:
+		at, ok = m.askedAt+RequestTimeout, true
+		if m.state == Suspended || m.op == EvClose {
+			at = m.askedAt + min(RequestTimeout, m.silence())
+		}
+	}
+	if m.pingID != 0 {
+		if t := max(m.pingAt, m.heardAt) + m.silence(); !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}
+
+// askAt is when a ping is due: the connection has been idle. The target answers requests in order, so none is due
+// while a request is on the wire.
+func (m *Machine) askAt() (at time.Duration, ok bool) {
+	if m.link != linkState && m.link != linkClaimed || m.waitFor != 0 || m.pingID != 0 {
+		return 0, false
+	}
+	return max(m.heardAt, m.pingAt) + min(pingInterval, m.silence()/2), true
+}
+
+// Next is when the machine wants an EvTick at the latest; false if it waits for nothing.
+func (m *Machine) Next() (time.Duration, bool) {
+	at, ok := m.failAt()
+	merge := func(t time.Duration, o bool) {
+		if o && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	merge(m.loseAt())
+	merge(m.askAt())
+	merge(m.dialAt, m.state == Suspended && m.link == linkNone)
+	return at, ok
+}

@@ -1,0 +1,205 @@
+package replicate
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// Config of a Replica.
+type Config struct {
+	Name       string        // the target, for messages
+	Pool       string        // name of the pool set in the target's pool directory
+	Addr       string        // control address, "host:port"
+	Device     verbs.Device  // lives longer than the Replica
+	Timeout    time.Duration // how long a lost target may take to come back; 0 = not at all
+	Durability uint32        // least class asked for: wire.DurabilityMemory or wire.DurabilityMedia
+	// OnDrained is called for each drain, in order, by one goroutine. After an error every later call has one.
+	OnDrained func(seq uint64, err error)
+	Log       *logrus.Entry
+}
+
+// Status of a replica, for people.
+type Status struct {
+	State      State
+	Err        error // why it is Refused, Failed or Suspended
+	Term       uint64
+	Address    string
+	Provider   string
+	Method     string
+	Durability uint32        // what the target promises
+	AnswerAge  time.Duration // since the last sign of life
+	InFlight   int           // drains started and not reported
+}
+
+// Replica is one target's copy of the pool, as the initiator sees it.
+type Replica struct {
+	cfg   Config
+	size  uint64
+	fab   *fabric
+	begun time.Time
+
+	request sync.Mutex // held by the one user request under way (Claim, FullSync, ...)
+	done    chan error // end of that request
+
+	reading sync.Mutex // held by the one ReadAt under way
+
+	mu       sync.Mutex // protects all below
+	machine  *Machine
+	actions  []Action
+	events   []Event // follow-ups of the actions being executed
+	link     *connection
+	dead     []*lane // broken; the reaper frees them
+	reports  []report
+	armed    time.Duration // when the clock wakes
+	outcomes []outcome
+
+	wake  chan struct{} // the reaper has something to do
+	rearm chan struct{} // the clock must look again
+	stop  chan struct{}
+	group sync.WaitGroup
+
+	closing sync.Once
+}
+
+// connection is what belongs to one connection number.
+type connection struct {
+	conn   uint32
+	ctx    context.Context // ends with the link
+	cancel context.CancelFunc
+	ctl    *control
+	lane   *lane
+	steps  chan CopyStep // copy steps asked for
+	copied chan outcome  // answers to the drains of a copy
+	read   chan uint32   // bytes of the READ that has ended
+}
+
+// report is a drain that OnDrained has not been told of.
+type report struct {
+	seq uint64
+	err error
+}
+
+// Connect opens the control connection and asks for the state of the target's copy, which changes nothing there. A copy that
+// does not fit is an error; see Refused. region must stay mapped until Close.
+func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (*Replica, error) {
+	if n := uint64(len(region.Bytes())); id.Size < 2*wire.FirstOffset || id.Size > n {
+		return nil, &Error{cfg.Name, "connect", NoOffset, fmt.Errorf("a pool of %d bytes does not fit a region of %d: %w", id.Size, n, ErrOrder)}
+	}
+	fab, err := newFabric(cfg.Device, region.Bytes())
+	if err != nil {
+		return nil, &Error{cfg.Name, "connect", NoOffset, err}
+	}
+	if cfg.Log == nil {
+		cfg.Log = logrus.NewEntry(logrus.StandardLogger())
+	}
+	r := &Replica{
+		cfg: cfg, size: id.Size, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout),
+		done: make(chan error, 1), armed: never,
+		wake: make(chan struct{}, 1), rearm: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	r.group.Go(r.reap)
+	r.group.Go(r.clock)
+	if err := r.call(ctx, "connect", Event{Kind: EvConnect}); err != nil {
+		r.shutdown()
+		return nil, err
+	}
+	return r, nil
+}
+
+// call hands a request of the user to the machine and waits for its end, which is bounded by the machine's own deadlines and ctx.
+func (r *Replica) call(ctx context.Context, op string, ev Event) error {
+	r.request.Lock()
+	defer r.request.Unlock()
+	r.step(&ev)
+	return r.await(ctx, op)
+}
+
+func (r *Replica) await(ctx context.Context, op string) error {
+	var err error
+	select {
+	case err = <-r.done:
+	case <-ctx.Done():
+		r.step(&Event{Kind: EvCancel, Err: ctx.Err()})
+		err = <-r.done
+	}
+	return r.wrap(op, err)
+}
+
+func (r *Replica) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{r.cfg.Name, op, NoOffset, err}
+}
+
+// Peer is the state of the target's copy as last heard.
+func (r *Replica) Peer() wire.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.peer
+}
+
+// Need says what the target's copy needs before Adopt.
+func (r *Replica) Need() Need {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.machine.need
+}
+
+// Claim takes the target's copy over under term, which fences every other writer there, and connects the lane.
+func (r *Replica) Claim(ctx context.Context, term uint64) error {
+	return r.call(ctx, fmt.Sprintf("claim under term %d", term), Event{Kind: EvClaim, Term: term, Durability: r.cfg.Durability})
+}
+
+// Adopt gives the target's copy this generation and clears its Inconsistent mark; from now on drains go there. It needs a
+// FullSync before, unless Need is NeedNothing and the caller knows that both copies end in the same group.
+func (r *Replica) Adopt(ctx context.Context, gen uint64, history [8]uint64, peers []wire.UUID) error {
+	return r.call(ctx, "adopt", Event{Kind: EvAdopt, Gen: gen, History: history, Peers: peers})
+}
+
+// Clean sets flags (wire.FlagClean) in the target's state slot, after the last drain was reported.
+func (r *Replica) Clean(ctx context.Context, flags uint32) error {
+	return r.call(ctx, "marking the copy clean", Event{Kind: EvClean, Flags: flags})
+}
+
+// Drain starts to make ranges and then seal durable on the target; OnDrained reports the outcome. The ranges and their bytes in the region
+// may change only such that a second copy of them does no harm, until then: after a loss they are sent again. It neither
+// waits for an answer nor calls back. At most MaxInFlight drains may be unreported.
+func (r *Replica) Drain(seq uint64, ranges []pmem.Range, seal pmem.Seal) {
+	r.step(&Event{Kind: EvDrain, Seq: seq, Ranges: ranges, Seal: seal, Err: checkRanges(ranges, seal, r.size)})
+}
+
+// Status of the replica now.
+func (r *Replica) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.machine
+	return Status{
+		State: m.State(), Err: m.Err(), Term: m.id.Term, Address: r.cfg.Addr, Provider: r.cfg.Device.Name(), Method: "GPSPM",
+		Durability: m.peer.Durability, AnswerAge: r.now() - m.heardAt, InFlight: m.n + len(r.reports),
+	}
+}
+
+// Close ends the session and all goroutines. Drains not reported yet are reported with ErrClosed before it returns.
+func (r *Replica) Close(ctx context.Context) error {
+	var err error
+	r.closing.Do(func() {
+		err = r.call(ctx, "close", Event{Kind: EvClose})
+		r.shutdown()
+	})
+	return err
+}
+
+func (r *Replica) shutdown() {
+	close(r.stop)
+	r.group.Wait()
+	r.fab.close()
+}
