@@ -31,14 +31,15 @@ type result struct {
 }
 
 func bench(rounds, n int, only string, limit float64) error {
-	stage, err := newStage()
+	s, err := newStage()
 	if err != nil {
 		return err
 	}
-	defer stage.close()
-	contestants, err := stage.mountAll()
+	defer os.RemoveAll(s.Dir)
+	defer s.Close()
+	contestants, err := mountAll(s)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\n%s", err, s.Logs())
 	}
 	seed := uint64(time.Now().UnixNano())
 	fmt.Printf("rounds %d, operations per round %d, seed %d\n", rounds, n, seed)

@@ -5,11 +5,13 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/pmemfs/pmemfs/integration/stage"
 )
 
 func main() {
@@ -25,38 +27,28 @@ func main() {
 
 func demo(sabotage string, keep bool) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("run it as root: it mounts file systems and installs packages")
+		return errors.New("run it as root: it mounts file systems and installs packages")
 	}
 	dir, err := os.MkdirTemp("/var/tmp", "pmemfs-demo-")
 	if err != nil {
 		return err
 	}
-	s := &scene{runner: runner{start: time.Now()}, dir: dir, sabotage: sabotage}
+	s := &scene{
+		Stage:    &stage.Stage{Dir: dir, Durability: "media", PoolSize: "256M"},
+		runner:   runner{start: time.Now()},
+		sabotage: sabotage,
+	}
 	defer func() {
-		s.cleanup()
-		if !keep {
-			os.RemoveAll(dir)
+		s.Close()
+		if keep {
+			fmt.Println("kept", dir)
+			return
 		}
+		os.RemoveAll(dir)
 	}()
-	err = s.play()
-	if err != nil {
-		s.showLogs()
+	if err = s.play(); err != nil {
+		fmt.Print("\n", s.Logs())
 	}
-	fmt.Printf("    total %64s %7.2f s\n", "", time.Since(s.start).Seconds())
+	fmt.Printf("    %-66s %7.2f s\n", "total", time.Since(s.start).Seconds())
 	return err
-}
-
-// showLogs prints the end of every log, for whoever has to find out why the demo failed.
-func (s *scene) showLogs() {
-	logs, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
-	for _, path := range logs {
-		b, err := os.ReadFile(path)
-		if err != nil || len(b) == 0 {
-			continue
-		}
-		if len(b) > 2000 {
-			b = b[len(b)-2000:]
-		}
-		fmt.Printf("--- %s\n%s\n", filepath.Base(path), b)
-	}
 }
