@@ -1,0 +1,184 @@
+package target
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// endTimeout bounds the wait for the flush handlers of a session that ends.
+const endTimeout = 10 * time.Second
+
+// grant is what a session may reach: the region above the pool header, and its lanes.
+type grant struct {
+	id, term uint64
+	size     uint64 // bytes of the pool with its header
+	region   pmem.Region
+	pd       verbs.PD
+	mr       verbs.MR
+	log      logrus.FieldLogger
+
+	failure  atomic.Pointer[failure] // the first one
+	ioFailed atomic.Bool             // bytes may be lost: the copy is Inconsistent
+	report   func()                  // called once when ioFailed becomes true; it does not wait
+
+	mu    sync.Mutex
+	lanes []*lane // by number; nil: not connected
+	ended bool    // no lane is admitted any more
+}
+
+// newGrant registers region for a session under term with so many lanes.
+func newGrant(dev verbs.Device, region pmem.Region, term uint64, lanes uint32, log logrus.FieldLogger) (*grant, error) {
+	size := uint64(len(region.Bytes()))
+	if size <= wire.FirstOffset {
+		return nil, fmt.Errorf("target: the pool has %d bytes, which leaves nothing above its header: enlarge its parts", size)
+	}
+	g := &grant{id: randomID(), term: term, size: size, region: region, log: log, lanes: make([]*lane, lanes)}
+	var err error
+	if g.pd, err = dev.AllocPD(); err != nil {
+		return nil, fmt.Errorf("target: protection domain: %w", err)
+	}
+	if g.mr, err = g.pd.RegisterMR(region.Bytes()[wire.FirstOffset:], verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+		return nil, errors.Join(fmt.Errorf("target: register the pool's memory: %w", err), g.pd.Close())
+	}
+	return g, nil
+}
+
+// randomID is a number that nobody can guess, and never 0.
+func randomID() uint64 {
+	for {
+		var b [8]byte
+		rand.Read(b[:])
+		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
+			return id
+		}
+	}
+}
+
+// wire is the grant as the claimant gets it. fabric is where it connects its lanes.
+func (g *grant) wire(fabric string) wire.Grant {
+	return wire.Grant{
+		Session: g.id, Fabric: fabric, Base: g.mr.Addr(), RKey: g.mr.RKey(), Length: g.size - wire.FirstOffset,
+		Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, PoolSize: g.size,
+	}
+}
+
+// connect answers the request of lane number and starts its flush handler.
+func (g *grant) connect(dev verbs.Device, req verbs.ConnRequest, number uint16) error {
+	l, err := g.admit(dev, number)
+	if err != nil {
+		return errors.Join(err, reject(req, err))
+	}
+	if err := req.Accept(l.qp, nil); err != nil {
+		return errors.Join(fmt.Errorf("target: accept lane %d: %w", number, err), g.leave(l, number))
+	}
+	l.state.CompareAndSwap(laneBusy, laneIdle)
+	go func() {
+		err := l.run()
+		g.log.WithField("lane", number).Infof("lane ended: %v", errors.Join(err, g.leave(l, number)))
+	}()
+	return nil
+}
+
+// admit makes lane number, which must not be connected.
+func (g *grant) admit(dev verbs.Device, number uint16) (*lane, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.ended:
+		return nil, fmt.Errorf("target: the session has ended: %w", wire.StatusNoSession)
+	case int(number) >= len(g.lanes):
+		return nil, fmt.Errorf("target: lane %d of a session with %d lanes", number, len(g.lanes))
+	case g.lanes[number] != nil:
+		return nil, fmt.Errorf("target: lane %d is connected already", number)
+	}
+	l, err := newLane(g, dev)
+	if err == nil {
+		g.lanes[number] = l
+	}
+	return l, err
+}
+
+// leave gives back what a lane holds. Its handler has ended.
+func (g *grant) leave(l *lane, number uint16) error {
+	err := l.release()
+	g.mu.Lock()
+	g.lanes[number] = nil
+	g.mu.Unlock()
+	close(l.done)
+	return err
+}
+
+// connected counts the lanes.
+func (g *grant) connected() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range g.lanes {
+		if l != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// fail records the failure of a request, unless there was one before, and returns the first.
+func (g *grant) fail(status wire.FlushStatus, where uint64, err error) *failure {
+	if status == wire.FlushIO && g.ioFailed.CompareAndSwap(false, true) {
+		g.report()
+	}
+	if g.failure.CompareAndSwap(nil, &failure{status, where}) && err != nil {
+		g.log.WithField("offset", where).Errorf("flush request failed, the session stores no seal any more: %v", err)
+	}
+	return g.failure.Load()
+}
+
+// end closes all lanes and returns when their handlers have ended and the region is deregistered: then no byte of it is
+// changed by the session any more. Requests under way are finished and answered. After an error end may be called again.
+func (g *grant) end(fenced bool) error {
+	if fenced {
+		g.fail(wire.FlushFenced, 0, nil)
+	}
+	g.mu.Lock()
+	g.ended = true
+	var lanes []*lane
+	for _, l := range g.lanes {
+		if l != nil {
+			lanes = append(lanes, l)
+		}
+	}
+	g.mu.Unlock()
+	for _, l := range lanes {
+		l.close()
+	}
+	if err := wait(lanes, endTimeout); err != nil {
+		return err
+	}
+	if err := g.mr.Deregister(); err != nil {
+		return fmt.Errorf("target: deregister the pool's memory: %w", err)
+	}
+	return g.pd.Close()
+}
+
+// wait returns when the handlers of all lanes have ended, or an error after d.
+func wait(lanes []*lane, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for _, l := range lanes {
+		select {
+		case <-l.done:
+		case <-timer.C:
+			return refuse(wire.StatusBusy, "a flush of the previous session has not ended within %v: the disk under the pool is slow or stuck, try again", d)
+		}
+	}
+	return nil
+}

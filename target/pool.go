@@ -1,0 +1,177 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/replicate/wire"
+)
+
+// served is the shell of a pool's machine: it takes one event at a time and carries out what the machine decides.
+type served struct {
+	srv  *Server
+	name string
+	log  logrus.FieldLogger
+
+	mu      sync.Mutex // all below, and the order of events
+	machine *Machine
+	copy    *localCopy // nil: closed
+	grant   *grant     // nil: no session
+	report  Report     // outcome of the last Promotion
+	actions []Action
+}
+
+// lookup finds the pool called name: the pool set file of that name in the pool directory, which must exist.
+func (s *Server) lookup(name string) (*served, error) {
+	if err := poolset.CheckName(name); err != nil {
+		return nil, refuse(wire.StatusBadRequest, "%v", err)
+	}
+	path := filepath.Join(s.cfg.PoolDir, name)
+	if _, err := readSet(path); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pools[name]
+	if p == nil {
+		p = &served{srv: s, name: name, log: s.log.WithField("pool", name), machine: NewMachine(s.cfg.Durability)}
+		s.pools[name] = p
+	}
+	return p, nil
+}
+
+// readSet reads a pool set file of the pool directory. Each time anew, since the administrator may have changed it.
+func readSet(path string) (*poolset.Set, error) {
+	set, err := poolset.ParseFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, refuse(wire.StatusNoPool, "there is no pool set file %s", path)
+	case err != nil:
+		return nil, refuse(wire.StatusBadRequest, "%v", err)
+	case len(set.Replicas) > 0:
+		return nil, refuse(wire.StatusBadRequest, "pool set %s has a REPLICA line: a target serves the end of the chain, remove the line", path)
+	}
+	return set, nil
+}
+
+// step runs one event and all that follows from it.
+func (p *served) step(ev Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.run(ev)
+}
+
+func (p *served) run(ev Event) {
+	for ev != nil {
+		p.actions = p.machine.Step(ev, p.actions[:0])
+		ev = nil
+		for _, a := range p.actions {
+			ev = p.perform(a)
+		}
+	}
+}
+
+// promote runs a promotion and returns its outcome.
+func (p *served) promote(force bool) (term uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report = Report{}
+	p.run(Promotion{Force: force, Gen: randomID()})
+	return p.report.Term, p.report.Err
+}
+
+// perform carries out an action. The event is the Done of an action that asks for one, else nil.
+func (p *served) perform(a Action) Event {
+	switch a := a.(type) {
+	case Answer:
+		p.srv.answer(a)
+	case Notice:
+		p.log.WithField("term", a.Fenced.Term).Warnf("the initiator is fenced: %s", a.Fenced.Text)
+		p.srv.notice(a)
+	case Report:
+		p.report = a
+	case Release:
+		if err := p.release(); err != nil {
+			p.log.Errorf("close the pool: %v", err)
+		}
+	default:
+		d := p.ask(a)
+		if d.Err != nil {
+			p.log.Warnf("%s: %v", nameOf(a), d.Err)
+		}
+		return d
+	}
+	return nil
+}
+
+// ask carries out an action that asks for a Done.
+func (p *served) ask(a Action) (d Done) {
+	switch a := a.(type) {
+	case Open:
+		d.Replica, d.Err = p.open()
+	case Inspect:
+		d.Replica, d.Err = inspectCopy(p.path())
+	case Create:
+		d.Replica, d.Err = createCopy(p.path(), p.srv.cfg.Durability, a)
+	case Remove:
+		d.Err = removeCopy(p.path())
+	case Persist:
+		d.Err = p.copy.persist(&a.Replica)
+	case SetAttr:
+		d.Err = p.copy.setAttr(a.Attr)
+	case Sync:
+		d.Err = p.copy.region().Sync()
+	case Register:
+		d.Grant, d.Err = p.register(a)
+	case End:
+		d.Failed, d.Err = p.end(a.Fenced)
+	}
+	return d
+}
+
+func nameOf(a Action) string { return fmt.Sprintf("%T", a)[len("target."):] }
+
+func (p *served) path() string { return filepath.Join(p.srv.cfg.PoolDir, p.name) }
+
+func (p *served) open() (r Replica, err error) {
+	if p.copy, r, err = openCopy(p.path(), p.srv.cfg.Durability, p.srv.lockWait); err == nil {
+		p.log.WithField("term", r.Term).Info("pool opened")
+	}
+	return r, err
+}
+
+func (p *served) release() error {
+	c := p.copy
+	p.copy = nil
+	p.log.Info("pool closed")
+	return c.close()
+}
+
+func (p *served) register(a Register) (wire.Grant, error) {
+	g, err := newGrant(p.srv.device, p.copy.region(), a.Term, a.Lanes, p.log)
+	if err != nil {
+		return wire.Grant{}, err
+	}
+	g.report = func() { p.srv.laneFailed(p, g.id) }
+	p.grant = g
+	p.srv.addGrant(g)
+	p.log.WithField("term", a.Term).Info("session granted")
+	return g.wire(p.srv.fabricAddr()), nil
+}
+
+func (p *served) end(fenced bool) (failed bool, err error) {
+	g := p.grant
+	p.srv.dropGrant(g.id)
+	if err := g.end(fenced); err != nil {
+		return false, err
+	}
+	p.grant = nil
+	p.log.WithField("term", g.term).Info("session ended")
+	return g.ioFailed.Load(), nil
+}
