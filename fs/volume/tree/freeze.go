@@ -10,10 +10,12 @@ import (
 
 // Freeze ends the open epoch: it stores the CRC into each node born in it and appends their ranges to dst, those sorted
 // and merged. They are immutable from now on. The nodes that the epoch replaced are handed over, see TakeReplaced.
+//
+// A damaged node, which only a stray store can make, is left out. So before the new root is sealed, Err must be nil.
 func (t *Tree) Freeze(dst []pmem.Range) []pmem.Range {
 	old := len(dst)
-	if t.rootBirth == t.epoch {
-		dst = t.freeze(t.at(t.root), dst)
+	if nd, err := t.enterRoot(); err == nil && t.rootBirth == t.epoch {
+		dst = t.freeze(nd, dst)
 	}
 	dst = dst[:old+len(joinRanges(dst[old:]))]
 	t.handed = append(t.handed, t.replaced...)

@@ -64,7 +64,7 @@ func (t *Tree) plan(replace bool, n int) (extra int, err error) {
 	}
 	for level := 0; level < t.height; level++ {
 		nd := t.path[level].nd
-		if nd.contiguous() < size {
+		if gone > 0 || nd.contiguous() < size {
 			if err := t.verify(nd); err != nil {
 				return 0, err
 			}
