@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/pmemfs/pmemfs/internal/config"
-	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
@@ -110,7 +109,7 @@ func checkClaim(rep *Replica, r *wire.Claim) *Refusal {
 		return foreign(r.PoolUUID, rep.Attr.PoolUUID)
 	}
 	if r.Writer == (wire.UUID{}) || r.Writer == rep.Attr.CopyID {
-		return refuse(wire.StatusBadRequest, "writer %v is no copy id of an initiator: give each copy its own", poolset.UUID(r.Writer))
+		return refuse(wire.StatusBadRequest, "writer %v is no copy id of an initiator: give each copy its own", r.Writer)
 	}
 	if r.Lanes == 0 || r.Lanes > MaxLanes {
 		return refuse(wire.StatusBadRequest, "%d lanes asked for, 1 to %d can be had", r.Lanes, MaxLanes)
@@ -119,7 +118,7 @@ func checkClaim(rep *Replica, r *wire.Claim) *Refusal {
 		return ref
 	}
 	if r.Term < rep.Term || r.Term == rep.Term && rep.Writer != (wire.UUID{}) && rep.Writer != r.Writer {
-		return fenced(rep, "term %d was claimed, but writer %v holds term %d", r.Term, poolset.UUID(rep.Writer), rep.Term)
+		return fenced(rep, "term %d was claimed, but writer %v holds term %d", r.Term, rep.Writer, rep.Term)
 	}
 	return checkGeneration(rep, r)
 }

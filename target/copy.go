@@ -88,7 +88,7 @@ func createCopy(path string, least config.Durability, a Create) (Replica, error)
 		return Replica{}, refuse(wire.StatusTooSmall, "pool set %s has %d bytes, %d are wanted", path, have, a.Size)
 	}
 	p, err := withBestClass(least, func(d pool.Durability) (*pool.Pool, error) {
-		return pool.Create(set, fromAttr(a.Attr), pool.CreateOptions{Durability: d, Role: role})
+		return pool.Create(set, poolset.Attr(a.Attr), pool.CreateOptions{Durability: d, Role: role})
 	})
 	if err != nil {
 		return Replica{}, err
@@ -124,19 +124,17 @@ func (c *localCopy) persist(r *Replica) error {
 		s.Term, s.Writer, s.Gen, s.History = r.Term, r.Writer, r.Gen, r.History
 		s.Flags = poolset.Flags(r.Flags)
 		s.SyncGen, s.SyncID = r.SyncGen, r.SyncID
-		s.Peers = [8]poolset.UUID{}
-		for i, p := range r.Peers {
-			s.Peers[i] = p
-		}
+		clear(s.Peers[:])
+		copy(s.Peers[:], r.Peers)
 	})
 }
 
-func (c *localCopy) setAttr(a wire.Attr) error { return c.pool.SetAttr(fromAttr(a)) }
+func (c *localCopy) setAttr(a wire.Attr) error { return c.pool.SetAttr(poolset.Attr(a)) }
 
 func replicaOf(h *poolset.Header, s *poolset.State) Replica {
 	r := Replica{
 		State: wire.State{
-			Attr: toAttr(h.Attr), PoolSize: h.PoolSize, Term: s.Term, Writer: s.Writer, Gen: s.Gen, History: s.History,
+			Attr: wire.Attr(h.Attr), PoolSize: h.PoolSize, Term: s.Term, Writer: s.Writer, Gen: s.Gen, History: s.History,
 			Flags: uint32(s.Flags), Durability: wire.DurabilityMedia,
 		},
 		SyncGen: s.SyncGen, SyncID: s.SyncID,
@@ -144,18 +142,6 @@ func replicaOf(h *poolset.Header, s *poolset.State) Replica {
 	if s.Flags&poolset.Memory != 0 {
 		r.Durability = wire.DurabilityMemory
 	}
-	for _, p := range slices.DeleteFunc(slices.Clone(s.Peers[:]), poolset.UUID.IsZero) {
-		r.Peers = append(r.Peers, p)
-	}
+	r.Peers = slices.DeleteFunc(slices.Clone(s.Peers[:]), poolset.UUID.IsZero)
 	return r
-}
-
-func toAttr(a poolset.Attr) wire.Attr {
-	return wire.Attr{Signature: a.Signature, Major: a.Major, Compat: a.Compat, Incompat: a.Incompat, ROCompat: a.ROCompat,
-		PoolUUID: a.PoolUUID, CopyID: a.CopyID, Next: a.Next, Prev: a.Prev, UserFlags: a.UserFlags}
-}
-
-func fromAttr(a wire.Attr) poolset.Attr {
-	return poolset.Attr{Signature: a.Signature, Major: a.Major, Compat: a.Compat, Incompat: a.Incompat, ROCompat: a.ROCompat,
-		PoolUUID: a.PoolUUID, CopyID: a.CopyID, Next: a.Next, Prev: a.Prev, UserFlags: a.UserFlags}
 }

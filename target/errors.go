@@ -27,7 +27,7 @@ func refuse(s wire.Status, format string, args ...any) *Refusal {
 }
 
 func foreign(want, have wire.UUID) *Refusal {
-	return refuse(wire.StatusForeign, "the copy here belongs to pool %v, not to %v", poolset.UUID(have), poolset.UUID(want))
+	return refuse(wire.StatusForeign, "the copy here belongs to pool %v, not to %v", have, want)
 }
 
 // fenced is the refusal of a writer that was overtaken; it carries what overtook it.

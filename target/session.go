@@ -2,7 +2,6 @@ package target
 
 import (
 	"github.com/pmemfs/pmemfs/internal/config"
-	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
@@ -152,7 +151,7 @@ func (m *Machine) setAttr(c ConnID, s *wire.SetAttr) {
 	}
 	if s.Attr.PoolUUID != m.rep.Attr.PoolUUID || s.Attr.CopyID != m.rep.Attr.CopyID {
 		m.refuse(c, refuse(wire.StatusBadRequest, "SET_ATTR would change the identity of the copy: keep pool UUID %v and copy id %v",
-			poolset.UUID(m.rep.Attr.PoolUUID), poolset.UUID(m.rep.Attr.CopyID)))
+			m.rep.Attr.PoolUUID, m.rep.Attr.CopyID))
 		return
 	}
 	m.then(SetAttr{s.Attr}, func(d Done) {

@@ -5,40 +5,17 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/pmemfs/pmemfs/internal/pool"
 )
 
-// Durability is the promise that a copy must make before a byte counts as durable on it. The numbers are those of the wire.
-type Durability uint32
+// Durability is the promise that a copy must make before a byte counts as durable on it.
+type Durability = pool.Durability
 
 const (
-	// Memory: bytes survive the death of the process, not of the machine.
-	Memory Durability = 1
-	// Media: bytes survive a power cut.
-	Media Durability = 2
+	Memory = pool.Memory
+	Media  = pool.Media
 )
-
-func (d Durability) String() string {
-	switch d {
-	case Memory:
-		return "memory"
-	case Media:
-		return "media"
-	}
-	return fmt.Sprintf("durability %d", uint32(d))
-}
-
-// UnmarshalText reads "media" or "memory".
-func (d *Durability) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "memory":
-		*d = Memory
-	case "media":
-		*d = Media
-	default:
-		return fmt.Errorf(`%q is neither "media" (bytes survive a power cut) nor "memory" (bytes survive the process only)`, text)
-	}
-	return nil
-}
 
 // duration is a time that a file gives as a string. Zero means what the field says.
 type duration time.Duration
