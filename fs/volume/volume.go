@@ -3,6 +3,7 @@ package volume
 import (
 	"errors"
 
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -27,7 +28,7 @@ var (
 	// ErrStopped: the volume takes no more changes; Volume.Stop gave the cause, which is wrapped too.
 	ErrStopped = errors.New("volume: stopped: changes are refused until the pool is mounted anew")
 	// ErrCorrupt is wrapped by everything that finds wrong bytes in a pool; the text names offset, expected and found.
-	ErrCorrupt = errors.New("volume: corrupt pool")
+	ErrCorrupt = layout.ErrCorrupt
 )
 
 // Time is a point in time as an inode stores it.
@@ -114,6 +115,9 @@ type Recovered struct {
 	Term     uint64 // term of that record
 	Replayed int    // records applied
 	Orphans  int    // inodes to be reclaimed
+	// Slot says why the other super slot does not count, nil if it holds a valid older state. A crash during a checkpoint leaves it torn, so alone
+	// it is no reason to refuse the pool.
+	Slot error
 }
 
 // Job is one drain that every copy executes: Ranges persistent first, then Seal stored and persistent.
@@ -125,6 +129,5 @@ type Job struct {
 	Ranges []pmem.Range // sorted, disjoint, never containing a seal word
 	Seal   pmem.Seal
 	// private to the volume
-	frees []pmem.Range
-	epoch uint64
+	frees []pmem.Range // in blocks: free when the job is sealed
 }

@@ -1,0 +1,176 @@
+package volume
+
+import (
+	"github.com/pmemfs/pmemfs/fs/volume/alloc"
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/fs/volume/oplog"
+	"github.com/pmemfs/pmemfs/fs/volume/tree"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+)
+
+// space is the allocator and a count of what was taken from it. It gives the tree its nodes.
+type space struct {
+	*alloc.Allocator
+	data, nodes uint64 // blocks and nodes in use
+}
+
+func (s *space) AllocNode() (off uint64, ok bool) {
+	if off, ok = s.Allocator.AllocNode(); ok {
+		s.nodes++
+	}
+	return off, ok
+}
+
+func (s *space) FreeNode(off uint64) {
+	s.Allocator.FreeNode(off)
+	s.nodes--
+}
+
+func (s *space) MarkNode(off uint64) bool {
+	ok := s.Allocator.MarkNode(off)
+	if ok {
+		s.nodes++
+	}
+	return ok
+}
+
+func (s *space) AllocData(goal, want uint64) (blk, n uint64, ok bool) {
+	blk, n, ok = s.Allocator.AllocData(goal, want)
+	s.data += n
+	return blk, n, ok
+}
+
+func (s *space) FreeData(blk, n uint64) {
+	s.Allocator.FreeData(blk, n)
+	s.data -= n
+}
+
+func (s *space) MarkData(blk, n uint64) bool {
+	ok := s.Allocator.MarkData(blk, n)
+	if ok {
+		s.data += n
+	}
+	return ok
+}
+
+// dropped is what no later state refers to, but one that a copy may still recover to.
+type dropped struct {
+	nodes  []uint64     // pool offsets
+	blocks []pmem.Range // in blocks
+}
+
+func (d *dropped) reset() { d.nodes, d.blocks = d.nodes[:0], d.blocks[:0] }
+
+func (s *space) freeDropped(d *dropped) {
+	for _, off := range d.nodes {
+		s.FreeNode(off)
+	}
+	for _, r := range d.blocks {
+		s.FreeData(r.Off, r.Len)
+	}
+	d.reset()
+}
+
+// cost is what an operation may need at most: edits of the tree and bytes of a log record.
+type cost struct{ edits, bytes int }
+
+func (c cost) plus(d cost) cost  { return cost{c.edits + d.edits, c.bytes + d.bytes} }
+func (c cost) minus(d cost) cost { return cost{c.edits - d.edits, c.bytes - d.bytes} }
+
+const (
+	opPut    = 1 + 16 + 2 // without its value
+	opPatch  = 1 + 16 + 4 // without its bytes
+	opDelete = 1 + 16
+	// groupTail is what closing a group adds to it: the next inode number and the change of the number of inodes.
+	groupTail = 9 + 9
+	// inodeCost is a change of an inode, whole in the worst case.
+	inodeBytes = opPut + layout.InodeSize
+	// extentCost is the worst that mapping one pending extent takes: what it replaces is cut off or removed, what stands right of that
+	// is put again or the neighbour joined, and the extent itself is put.
+	extentEdits = 3
+	extentBytes = extentEdits * (opPut + layout.ExtentSize)
+)
+
+// limits follow from the size of the log.
+type limits struct {
+	body    int    // bytes of a record's body
+	pending int    // extents pending in one file, so that a flush fits into one record beside a rename
+	dirty   int    // dirty ranges of one file, and of a group
+	aside   int    // bytes of log set aside
+	value   int    // bytes of a value in the tree
+	nodes   uint64 // nodes of the reserve
+}
+
+func limitsOf(s *layout.Super) limits {
+	body := int(min(s.LogLen/4, layout.MaxBody)) - layout.RecordHeader
+	return limits{
+		body:    body,
+		pending: min(1024, body/2/extentBytes),
+		dirty:   4096,
+		aside:   int(s.LogLen / 4),
+		value:   tree.MaxValue(int(s.NodeSize)),
+		nodes:   uint64(s.Reserve) * uint64(s.Chunk) / uint64(s.NodeSize),
+	}
+}
+
+// admit makes sure that an operation of this cost can be applied completely, beside all that is pending, or returns
+// ErrShort. It may move pending content into the group and close the group. dig lets deletions use the reserve.
+func (v *Volume) admit(c cost, dig bool) error {
+	if !v.nodesFor(c.edits, dig) {
+		v.flushFiles()
+		if !v.nodesFor(c.edits, dig) {
+			return ErrShort
+		}
+	}
+	v.groupFor(c.bytes)
+	if !v.logFor(c.bytes, v.aside.bytes, dig) {
+		return ErrShort
+	}
+	return nil
+}
+
+// nodesFor tells whether there are nodes for so many edits and for what is pending.
+func (v *Volume) nodesFor(edits int, dig bool) bool {
+	need := uint64(v.tree.Worst(edits + v.aside.edits))
+	if !dig {
+		need += v.limits.nodes
+	}
+	return v.space.NodesAvailable() >= need
+}
+
+// groupFor closes the open group if it cannot take n bytes more, or has very many ranges.
+func (v *Volume) groupFor(n int) {
+	if len(v.group.body)+n+groupTail > v.limits.body || len(v.group.ranges) > v.limits.dirty {
+		v.closeGroup()
+	}
+}
+
+// logFor tells whether the log can take the open group with n bytes more, and then groups with all that is set aside. What
+// is no deletion leaves one group of the largest size, so that deletions find room.
+func (v *Volume) logFor(n, aside int, dig bool) bool {
+	// Groups closed early for want of room are at least half full two by two.
+	groups := 2*aside/v.limits.body + 2
+	need := oplog.Space(uint64(len(v.group.body)+n+groupTail)) + uint64(aside) + uint64(groups)*oplog.Space(groupTail)
+	if !dig {
+		need += oplog.Space(uint64(v.limits.body))
+	}
+	return v.log.Free() >= need
+}
+
+// StatFS counts blocks that wait for a seal before they are used again as used, and blocks set aside for appends as free.
+func (v *Volume) StatFS() Stat {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var ahead uint64
+	for _, f := range v.files {
+		ahead += f.ahead.n
+	}
+	perBlock := layout.BlockSize / uint64(v.super.NodeSize)
+	used := v.space.data + (v.space.nodes+perBlock-1)/perBlock
+	return Stat{
+		Blocks: v.space.Total(),
+		Free:   v.space.Total() - used + ahead,
+		Avail:  v.space.DataAvailable() + ahead,
+		Inodes: v.inodes,
+	}
+}
