@@ -246,18 +246,3 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 		}
 	}
 }
-
-func TestEveryFlushInstruction(t *testing.T) {
-	b := make([]byte, 1000)
-	fill(newRand(t), b)
-	want := bytes.Clone(b)
-	for off := range 70 {
-		writeBack(b[off:])
-		writeBack(b[off : off+1])
-		writeBack(b[:0])
-	}
-	storeFence()
-	if !bytes.Equal(b, want) {
-		t.Error("write-back changed bytes")
-	}
-}

@@ -1,0 +1,105 @@
+//go:build amd64
+
+package pmem
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"unsafe"
+)
+
+func TestEveryFlushInstruction(t *testing.T) {
+	b := make([]byte, 1000)
+	fill(newRand(t), b)
+	want := bytes.Clone(b)
+	for _, mask := range []uint32{0, bitCLFLUSHOPT, bitCLWB, bitCLWB | bitCLFLUSHOPT} {
+		flush := chooseFlush(cpuidFeatures() & mask)
+		for off := range 70 {
+			flush(&b[off], uintptr(len(b)-off))
+			flush(&b[off], 1)
+		}
+		storeFence()
+	}
+	if !bytes.Equal(b, want) {
+		t.Error("write-back changed bytes")
+	}
+}
+
+// Flush reaches every cache line of its ranges, and none of a line that they do not touch.
+func TestFlushCoversItsLines(t *testing.T) {
+	const size = 4 << 20
+	m := openFile(t, newFile(t, memoryDir, "p", size), size, Persistent)
+	saved := flushRun
+	defer func() { flushRun = saved }()
+	flushed := map[uint64]bool{}
+	flushRun = func(p *byte, n uintptr) {
+		if n == 0 || n > pieceLen {
+			t.Errorf("run of %d bytes", n)
+		}
+		lo := uint64(uintptr(unsafe.Pointer(p)) - address(m.mem))
+		for line := lo / lineLen; line*lineLen < lo+uint64(n); line++ {
+			flushed[line] = true
+		}
+	}
+	rnd := newRand(t)
+	for range 50 {
+		clear(flushed)
+		want := map[uint64]bool{}
+		var rs []Range
+		for range rnd.IntN(5) {
+			r := Range{Off: rnd.Uint64N(size), Len: rnd.Uint64N(4096)}
+			if rnd.IntN(8) == 0 {
+				r.Len = rnd.Uint64N(size)
+			}
+			r.Len = min(r.Len, size-r.Off)
+			rs = append(rs, r)
+			for off := r.Off &^ (lineLen - 1); off < r.Off+r.Len; off += lineLen {
+				want[off/lineLen] = r.Len > 0
+			}
+		}
+		if err := m.Flush(rs); err != nil {
+			t.Fatal(err)
+		}
+		for line, touched := range want {
+			if touched != flushed[line] {
+				t.Fatalf("%v: line %d: flushed %v, want %v", rs, line, flushed[line], touched)
+			}
+			delete(flushed, line)
+		}
+		if len(flushed) > 0 {
+			t.Fatalf("%v: %d more lines flushed", rs, len(flushed))
+		}
+	}
+}
+
+func BenchmarkCopy(b *testing.B) {
+	const size = 256 << 20
+	m := openFile(b, newFile(b, memoryDir, "p", size), size, Persistent)
+	if err := m.Prefault(Range{0, size}); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{64, 1024, 4096, 131072} {
+		src := make([]byte, n)
+		rs := make([]Range, 1)
+		for _, way := range []string{"stream", "cached"} {
+			b.Run(fmt.Sprintf("%s/%d", way, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				off := 0
+				for b.Loop() {
+					dst := m.mem[off : off+n]
+					if way == "stream" {
+						stream(dst, src)
+					} else {
+						copy(dst, src)
+					}
+					rs[0] = Range{uint64(off), uint64(n)}
+					if err := Drain(m, rs, Seal{}); err != nil {
+						b.Fatal(err)
+					}
+					off = (off + n) % (size - n)
+				}
+			})
+		}
+	}
+}
