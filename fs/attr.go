@@ -105,14 +105,14 @@ func (s *Server) changed(ino volume.Ino, err error) fuse.Status {
 	return s.durability(s.commit.Fsync(ino, false))
 }
 
-// setAttr translates a request. With HANDLE_KILLPRIV_V2 clearing set-user-id and set-group-id is the server's work: at
-// each chown, and at a truncation where the kernel says so.
+// setAttr translates a request. With HANDLE_KILLPRIV_V2 clearing set-user-id and set-group-id is the server's work; the kernel
+// says when: at each chown of a file, and at a truncation by an unprivileged user.
 func setAttr(in *fuse.SetAttrIn) volume.SetAttr {
 	var valid uint32
 	for _, v := range [...]struct{ fuse, volume uint32 }{
 		{fuse.FATTR_MODE, volume.SetMode},
-		{fuse.FATTR_UID, volume.SetUID | volume.KillPriv},
-		{fuse.FATTR_GID, volume.SetGID | volume.KillPriv},
+		{fuse.FATTR_UID, volume.SetUID},
+		{fuse.FATTR_GID, volume.SetGID},
 		{fuse.FATTR_SIZE, volume.SetSize},
 		{fuse.FATTR_ATIME, volume.SetAtime},
 		{fuse.FATTR_MTIME, volume.SetMtime},

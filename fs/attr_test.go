@@ -146,7 +146,7 @@ func TestModesOfNewInodes(t *testing.T) {
 		umask 027; echo x > file; mkdir sub; mkfifo pipe; ln -s file link; umask 0; mkdir -m 1777 sticky; umask 0777; echo > none`)
 	for name, want := range map[string]uint32{
 		"file": unix.S_IFREG | 0640, "sub": unix.S_IFDIR | 02750, "pipe": unix.S_IFIFO | 0640,
-		"link": unix.S_IFLNK | 0777, "sticky": unix.S_IFDIR | 03777, "none": unix.S_IFREG,
+		"link": unix.S_IFLNK | 0777, "sticky": unix.S_IFDIR | 01777, "none": unix.S_IFREG,
 	} {
 		st := stat(t, d.path("dir/"+name))
 		if st.Mode != want || st.Uid != nobody || st.Gid != 77 {

@@ -5,14 +5,17 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// clientMain is a program that uses a mount: "append FILE ID COUNT" or "storm FILE COUNT".
+// clientMain is a program that uses a mount: "append FILE ID COUNT", "storm FILE COUNT", "trylock FILE CMD".
 func clientMain(command string) {
 	args := strings.Fields(command)
 	count, err := strconv.Atoi(args[len(args)-1])
@@ -22,6 +25,8 @@ func clientMain(command string) {
 			err = appendRecords(args[1], args[2], count)
 		case "storm":
 			err = writeUnderSignals(args[1], count)
+		case "trylock":
+			err = tryLock(args[1], count)
 		}
 	}
 	if err != nil {
@@ -49,7 +54,7 @@ func appendRecords(file, id string, count int) error {
 	return syscall.Close(fd)
 }
 
-// writeUnderSignals writes and syncs while a signal handler without SA_RESTART could interrupt each call.
+// writeUnderSignals writes and syncs on a thread that gets one signal after the other.
 func writeUnderSignals(file string, count int) error {
 	fd, err := syscall.Open(file, syscall.O_WRONLY|syscall.O_CREAT, 0644)
 	if err != nil {
@@ -57,6 +62,9 @@ func writeUnderSignals(file string, count int) error {
 	}
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGUSR1)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := unix.Gettid()
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -65,8 +73,8 @@ func writeUnderSignals(file string, count int) error {
 			case <-stop:
 				return
 			default:
-				syscall.Kill(os.Getpid(), syscall.SIGUSR1)
-				time.Sleep(20 * time.Microsecond)
+				unix.Tgkill(os.Getpid(), thread, unix.SIGUSR1)
+				time.Sleep(100 * time.Microsecond)
 			}
 		}
 	}()
@@ -81,6 +89,15 @@ func writeUnderSignals(file string, count int) error {
 		}
 	}
 	return syscall.Close(fd)
+}
+
+// tryLock takes a write lock with fcntl command cmd.
+func tryLock(file string, cmd int) error {
+	fd, err := syscall.Open(file, syscall.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return syscall.FcntlFlock(uintptr(fd), cmd, &syscall.Flock_t{Type: syscall.F_WRLCK})
 }
 
 // client starts clientMain in a process of its own.

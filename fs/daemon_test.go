@@ -46,6 +46,7 @@ type localCommitter struct {
 	region pmem.Region
 	drains atomic.Uint64
 	bomb   atomic.Bool // Fsync panics
+	slow   atomic.Bool // Fsync takes a millisecond
 
 	mu     sync.Mutex // protects all below, and orders jobs
 	sealed uint64     // last group that is durable
@@ -55,6 +56,9 @@ type localCommitter struct {
 func (c *localCommitter) Fsync(ino volume.Ino, _ bool) error {
 	if c.bomb.Load() {
 		panic("the committer was told to panic")
+	}
+	if c.slow.Load() {
+		time.Sleep(time.Millisecond)
 	}
 	lsn, err := c.vol.FlushFile(ino)
 	if err != nil {
@@ -146,6 +150,7 @@ type answer struct {
 	Err      string
 	Counts   Counts
 	Drains   uint64
+	Ended    bool // Serve would return
 	Findings []string
 }
 
@@ -212,6 +217,8 @@ func obey(command string, m *Mounted, c *localCommitter) answer {
 		c.fail(errors.New("the target has gone"))
 	case "bomb":
 		c.bomb.Store(true)
+	case "slow":
+		c.slow.Store(true)
 	case "sync":
 		err = c.SyncAll()
 	case "checkpoint":
@@ -227,6 +234,11 @@ func obey(command string, m *Mounted, c *localCommitter) answer {
 	}
 	if err != nil {
 		a.Err = err.Error()
+	}
+	select {
+	case <-m.Done():
+		a.Ended = true
+	default:
 	}
 	a.Counts, a.Drains = m.Counts(), c.drains.Load()
 	return a

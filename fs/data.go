@@ -61,14 +61,10 @@ func (s *Server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	s.counts.add(in.Opcode)
 	// The kernel sets the flag for every unprivileged writer, whether there is anything to clear or not.
 	kill := in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 && s.hasPriv(in.NodeId)
-	var n int
-	err := s.change(func() (err error) {
-		n, err = s.vol.Write(in.NodeId, in.Offset, data, kill)
-		return err
-	})
 	dsync := in.Flags&syscall.O_DSYNC != 0
-	if err != nil {
-		return 0, s.writeStatus(err, dsync)
+	n, err := s.store(in, data, kill)
+	if n == 0 && err != nil {
+		return 0, s.writeStatus(err, dsync || in.WriteFlags&fuse.WRITE_CACHE != 0)
 	}
 	if kill {
 		s.forgetMode(in.NodeId)
@@ -81,9 +77,23 @@ func (s *Server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(n), fuse.OK
 }
 
-// writeStatus maps an error of a write. On a stopped volume an O_DSYNC write fails as its fsync would.
-func (s *Server) writeStatus(err error, dsync bool) fuse.Status {
-	if dsync && errors.Is(err, volume.ErrStopped) {
+// store writes all of data unless an error stops it on the way. The volume may take a part when space runs out, and the rest
+// after a checkpoint: a program that does not expect short writes sees one only if the pool is full.
+func (s *Server) store(in *fuse.WriteIn, data []byte, killPriv bool) (n int, err error) {
+	for n < len(data) && err == nil {
+		err = s.change(func() error {
+			k, err := s.vol.Write(in.NodeId, in.Offset+uint64(n), data[n:], killPriv)
+			n += k
+			return err
+		})
+	}
+	return n, err
+}
+
+// writeStatus maps an error of a write. A write that is part of a promise fails on a stopped volume as the promise does:
+// an O_DSYNC write, and the write-back of a mapping, whose error the kernel keeps for the next msync or fsync.
+func (s *Server) writeStatus(err error, promised bool) fuse.Status {
+	if promised && errors.Is(err, volume.ErrStopped) {
 		return s.durability(err)
 	}
 	return s.status(err)

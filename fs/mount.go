@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"syscall"
 	"time"
 
@@ -51,7 +52,7 @@ func Mount(cfg Config, point string) (*Mounted, error) {
 	s := NewServer(cfg)
 	kernel, err := fuse.NewServer(s, point, s.mountOptions(&cfg))
 	if err != nil {
-		return nil, fmt.Errorf("mount %s: %w", point, err)
+		return nil, errors.Join(fmt.Errorf("mount %s: %w", point, explain(err)), clearPoint(point))
 	}
 	m := &Mounted{Server: s, point: point, done: make(chan struct{})}
 	go func() {
@@ -80,6 +81,17 @@ func freePoint(point string) (string, error) {
 	return real, nil
 }
 
+// explain adds to a failed mount what the errno does not say.
+func explain(err error) error {
+	if _, noDevice := os.Stat("/dev/fuse"); noDevice != nil {
+		return fmt.Errorf("%w: load the fuse module, or give the container the device /dev/fuse", noDevice)
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: mounting needs root (CAP_SYS_ADMIN)", err)
+	}
+	return err
+}
+
 func (s *Server) mountOptions(cfg *Config) *fuse.MountOptions {
 	o := &cfg.Options
 	kernelOptions := []string{"default_permissions"}
@@ -100,6 +112,7 @@ func (s *Server) mountOptions(cfg *Config) *fuse.MountOptions {
 		MaxWrite:                 maxRequest,
 		MaxBackground:            maxBackground,
 		ExplicitDataCacheControl: true,
+		EnableSymlinkCaching:     true, // the target of a symlink never changes
 		ExtraCapabilities:        extraCapabilities,
 		Debug:                    cfg.Debug,
 		Logger:                   log.New(&s.log, "", 0),
@@ -121,22 +134,24 @@ func (m *Mounted) Done() <-chan struct{} { return m.done }
 // Unmount removes the mount and waits for the last request. A mount in use stays, and the error wraps EBUSY. The kernel sends
 // no request that asks for durability: the caller runs Committer.SyncAll afterwards, when no change can come any more.
 func (m *Mounted) Unmount() error {
-	err := unix.Unmount(m.point, 0)
+	err := m.remove(0)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("unmount %s: files are open or a process stands in it (see fuser -m): %w", m.point, err)
+		return fmt.Errorf("%w: close its files and leave its directories (fuser -m shows who), then try again", err)
 	}
-	return m.ended(err)
+	return err
 }
 
 // Abort removes the mount from sight at once and ends it for the programs that still use it: their requests fail with ENOTCONN
 // or ECONNABORTED. Requests that have reached the server finish.
-func (m *Mounted) Abort() error {
-	return m.ended(unix.Unmount(m.point, unix.MNT_FORCE|unix.MNT_DETACH))
-}
+func (m *Mounted) Abort() error { return m.remove(unix.MNT_FORCE | unix.MNT_DETACH) }
 
-// ended waits for the end after an unmount. EINVAL means that somebody else has unmounted it.
-func (m *Mounted) ended(err error) error {
-	if err != nil && !errors.Is(err, unix.EINVAL) {
+func (m *Mounted) remove(flags int) error {
+	select {
+	case <-m.done: // by somebody else; what stands on the directory now is not ours
+		return nil
+	default:
+	}
+	if err := unix.Unmount(m.point, flags); err != nil {
 		return fmt.Errorf("unmount %s: %w", m.point, err)
 	}
 	select {

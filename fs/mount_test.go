@@ -130,7 +130,11 @@ func TestUnmount_ByOthersEndsServe(t *testing.T) {
 	if out, err := exec.Command("umount", "-i", d.point).CombinedOutput(); err != nil {
 		t.Fatalf("umount: %v: %s", err, out)
 	}
-	d.tell("unmount") // waits for the end and finds nothing to do
+	for deadline := time.Now().Add(10 * time.Second); !d.tell("counts").Ended; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("Serve does not return after umount")
+		}
+	}
 }
 
 // A panic of a handler ends the daemon instead of turning into EIO with the locks of the volume held.

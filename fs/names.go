@@ -32,6 +32,9 @@ func (s *Server) lookupSelf(ino volume.Ino, out *fuse.EntryOut) fuse.Status {
 	s.vol.Hold(ino)
 	defer s.vol.Forget(ino, 1)
 	a, err := s.vol.GetAttr(ino)
+	if err == nil && a.Nlink == 0 {
+		err = syscall.ESTALE
+	}
 	if err != nil {
 		return s.status(err)
 	}
