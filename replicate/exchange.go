@@ -91,21 +91,24 @@ func (m *Machine) hello(now time.Duration, out []Action) []Action {
 }
 
 func (m *Machine) granted(now time.Duration, out []Action) []Action {
-	g := &m.grant
-	var err error
-	switch {
-	case g.Method != wire.MethodGPSPM:
-		err = fmt.Errorf("persistency method %d is not known: %w", g.Method, wire.StatusVersion)
-	case g.PoolSize < m.id.Size || g.Length < m.id.Size-wire.FirstOffset:
-		err = fmt.Errorf("it grants %d of %d bytes: %w", g.Length, m.id.Size-wire.FirstOffset, wire.StatusTooSmall)
-	case g.Credits == 0 || g.MaxRanges == 0:
-		err = fmt.Errorf("it grants no credit or no range per request: %w", wire.StatusBadRequest)
-	}
-	if err != nil {
+	if err := checkGrant(&m.grant, m.id.Size); err != nil {
 		return m.end(Refused, err, out)
 	}
 	m.link, m.askedAt = linkLaning, now
-	return append(out, Action{Kind: ActLane, Conn: m.conn, Grant: g})
+	return append(out, Action{Kind: ActLane, Conn: m.conn, Grant: &m.grant})
+}
+
+// checkGrant says whether a lane can work with a grant for a pool of size bytes.
+func checkGrant(g *wire.Grant, size uint64) error {
+	switch {
+	case g.Method != wire.MethodGPSPM:
+		return fmt.Errorf("persistency method %d is not known: %w", g.Method, wire.StatusVersion)
+	case g.PoolSize < size || g.Length < size-wire.FirstOffset:
+		return fmt.Errorf("it grants %d of %d bytes: %w", g.Length, size-wire.FirstOffset, wire.StatusTooSmall)
+	case g.Credits == 0 || g.MaxRanges < wire.MaxRanges:
+		return fmt.Errorf("it grants %d credits and %d ranges per request: %w", g.Credits, g.MaxRanges, wire.StatusBadRequest)
+	}
+	return nil
 }
 
 // laneUp ends CLAIM; after a loss it sends every unanswered drain again, in order. The target may have executed some

@@ -1,0 +1,164 @@
+package replicate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// Flush starts to copy n bytes at off of the local memory to the pool, by RDMA WRITE. They are durable after the next Drain of the same
+// lane, and must not change before it. Implements rpmem_flush(3) with RPMEM_FLUSH_RELAXED: the copy is not atomic.
+func (p *Pool) Flush(off, n uint64, lane int) error {
+	return p.on("flush", off, n, lane, func(l *poolLane) error { return p.flush(l, pmem.Range{Off: off, Len: n}) })
+}
+
+// Drain returns when all that was flushed on lane is durable. Implements rpmem_drain(3).
+func (p *Pool) Drain(lane int) error {
+	return p.on("drain", NoOffset, 0, lane, p.drain)
+}
+
+// Persist is Flush and Drain; it costs one round trip. Implements rpmem_persist(3) with RPMEM_PERSIST_RELAXED.
+func (p *Pool) Persist(off, n uint64, lane int) error {
+	return p.on("persist", off, n, lane, func(l *poolLane) error {
+		if len(l.pending) > 0 {
+			if err := p.flush(l, pmem.Range{Off: off, Len: n}); err != nil {
+				return err
+			}
+			return p.drain(l)
+		}
+		l.pending = append(l.pending, pmem.Range{Off: off, Len: n})
+		return p.finish(l, false)
+	})
+}
+
+// Read fills b from the pool at off, by RDMA READ. Implements rpmem_read(3).
+func (p *Pool) Read(b []byte, off uint64, lane int) error {
+	return p.on("read", off, uint64(len(b)), lane, func(l *poolLane) error {
+		for len(b) > 0 {
+			n := min(len(b), bounceSize)
+			if err := l.lane.read(off, uint64(n)); err != nil {
+				return err
+			}
+			o, err := p.await(l)
+			if err != nil {
+				return err
+			}
+			if int(o.n) != n {
+				return fmt.Errorf("%d of %d bytes came: %w", o.n, n, wire.ErrCorrupt)
+			}
+			copy(b, l.lane.bounce.Bytes()[:n])
+			off, b = off+uint64(n), b[n:]
+		}
+		return nil
+	})
+}
+
+// on checks arguments, runs fn on a lane, and makes its failure sticky. off is NoOffset for an operation on no range.
+func (p *Pool) on(op string, off, n uint64, lane int, fn func(*poolLane) error) error {
+	if lane < 0 || lane >= len(p.lanes) {
+		return p.wrap(op, off, fmt.Errorf("lane %d of %d does not exist", lane, len(p.lanes)))
+	}
+	if off != NoOffset && !wire.Inside(off, n, p.size) {
+		return p.wrap(op, off, rangeError(off, n, p.size))
+	}
+	l := &p.lanes[lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := p.failure()
+	if err == nil {
+		if err = fn(l); err != nil {
+			err = p.fail(err)
+		}
+	}
+	return p.wrap(op, off, err)
+}
+
+func (p *Pool) flush(l *poolLane, r pmem.Range) error {
+	for r.Len > 0 {
+		piece := pmem.Range{Off: r.Off, Len: min(r.Len, unitBytes)}
+		if l.lane.window == 1 && overlaps(l.pending, piece) {
+			if err := p.drain(l); err != nil {
+				return err
+			}
+		}
+		ok, err := l.lane.write(piece)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			if err := p.reap(l, time.Now().Add(p.timeout)); err != nil {
+				return err
+			}
+			continue
+		}
+		l.pending = append(l.pending, piece)
+		r.Off, r.Len = r.Off+piece.Len, r.Len-piece.Len
+	}
+	return nil
+}
+
+func overlaps(rs []pmem.Range, r pmem.Range) bool {
+	for _, o := range rs {
+		if o.Off < r.Off+r.Len && r.Off < o.Off+o.Len {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Pool) drain(l *poolLane) error {
+	if len(l.pending) == 0 {
+		return nil
+	}
+	return p.finish(l, true)
+}
+
+// finish drains the pending ranges. placed: their WRITEs are posted already.
+func (p *Pool) finish(l *poolLane, placed bool) error {
+	l.seq++
+	if err := l.lane.start(l.seq, l.pending, pmem.Seal{}, placed); err != nil {
+		return err
+	}
+	o, err := p.await(l)
+	if err != nil {
+		return err
+	}
+	l.pending = l.pending[:0]
+	if o.status != wire.FlushOK {
+		return fmt.Errorf("flush of offset %d: %w", o.where, o.status)
+	}
+	return nil
+}
+
+// await returns the outcome of the one drain or READ under way. Progress extends the wait.
+func (p *Pool) await(l *poolLane) (outcome, error) {
+	for {
+		if err := p.reap(l, time.Now().Add(p.timeout)); err != nil {
+			return outcome{}, err
+		}
+		for _, o := range l.outcomes {
+			if o.kind != outProgress {
+				return o, nil
+			}
+		}
+	}
+}
+
+// reap waits until at least one completion came.
+func (p *Pool) reap(l *poolLane, deadline time.Time) (err error) {
+	before := l.lane.free
+	for {
+		if l.outcomes, err = l.lane.reap(l.outcomes[:0]); err != nil || len(l.outcomes) > 0 || l.lane.free != before {
+			return err
+		}
+		switch err := l.lane.wait(time.Until(deadline)); {
+		case err == verbs.ErrTimeout && !time.Now().Before(deadline):
+			return ErrTimeout
+		case err != nil && err != verbs.ErrTimeout:
+			return err
+		}
+	}
+}
