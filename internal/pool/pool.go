@@ -3,18 +3,15 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
-var (
-	// ErrClosed: the pool was closed.
-	ErrClosed = errors.New("pool is closed")
-	// ErrReadOnly: the pool was opened read-only.
-	ErrReadOnly = errors.New("pool is open read-only")
-)
+// ErrReadOnly: the pool was opened read-only.
+var ErrReadOnly = errors.New("pool is open read-only")
 
 // Pool is one opened copy of a pool.
 type Pool struct {
@@ -100,19 +97,20 @@ func (p *Pool) SetAttr(a poolset.Attr) error {
 func (p *Pool) mayWrite() error {
 	switch {
 	case p.closed:
-		return fmt.Errorf("pool %s: %w", p.set.File, ErrClosed)
+		return fmt.Errorf("pool %s: %w", p.set.File, fs.ErrClosed)
 	case p.readOnly:
 		return fmt.Errorf("pool %s: %w", p.set.File, ErrReadOnly)
 	}
 	return nil
 }
 
-// Close unmaps the pool and then frees its lock. Nobody may use the region any more.
+// Close unmaps the pool and then frees its lock. Nobody may use the region any more. A second Close, and a change after
+// the first, give an error that wraps fs.ErrClosed.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return fmt.Errorf("pool %s: %w", p.set.File, ErrClosed)
+		return fmt.Errorf("pool %s: %w", p.set.File, fs.ErrClosed)
 	}
 	p.closed = true
 	if err := errors.Join(p.region.Close(), p.lock.release()); err != nil {

@@ -131,10 +131,10 @@ func TestCreateThenOpen(t *testing.T) {
 			t.Errorf("content %q", got[:10])
 		}
 		mustClose(t, p)
-		if err := p.Close(); !errors.Is(err, ErrClosed) {
+		if err := p.Close(); !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("second Close: %v", err)
 		}
-		if err := p.SetState(func(*poolset.State) {}); !errors.Is(err, ErrClosed) {
+		if err := p.SetState(func(*poolset.State) {}); !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("SetState after Close: %v", err)
 		}
 	}
