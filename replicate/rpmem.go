@@ -76,17 +76,11 @@ func (c *Client) Open(ctx context.Context, target, name string, local []byte, la
 
 // Remove deletes the pool at the target; force also where it is damaged. Implements rpmem_remove(3).
 func (c *Client) Remove(ctx context.Context, target, name string, force bool) error {
-	p := &Pool{target: target, name: name}
-	err := p.dial(ctx)
-	if err == nil {
-		defer p.ctl.close()
-		m := wire.Remove{Pool: name}
-		if force {
-			m.Force = 1
-		}
-		_, err = p.call(ctx, wire.TypeRemove, m.Append(nil))
+	m := wire.Remove{Pool: name}
+	if force {
+		m.Force = 1
 	}
-	return p.wrap("remove", NoOffset, err)
+	return ask(ctx, "remove", target, name, wire.TypeRemove, m.Append(nil))
 }
 
 // open connects to the target, finds the pool's state with first, and claims the pool.

@@ -89,6 +89,13 @@ func (c *Committer) Err() error {
 	return c.pipe.Err()
 }
 
+// Durable is the last group that is durable on every copy.
+func (c *Committer) Durable() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pipe.Durable()
+}
+
 // Drains counts the drains started on the copies, the local one included.
 func (c *Committer) Drains() uint64 { return c.drains.Load() }
 

@@ -144,3 +144,8 @@ func formatRoot(b []byte, s *layout.Super, p Params) ([]pmem.Range, error) {
 // SealWords are the pool offsets of the seals of both super slots. A full copy of a pool leaves them out and ends with a
 // checkpoint.
 func SealWords(pmem.Region) [2]uint64 { return [2]uint64{layout.SuperOff0, layout.SuperOff1} }
+
+// LocalAreas are the ranges of the pool that belong to each copy alone and are never pushed, beside the pool header.
+func (v *Volume) LocalAreas() []pmem.Range {
+	return []pmem.Range{{Off: v.super.BitmapOff, Len: v.super.BitmapLen}}
+}

@@ -46,7 +46,10 @@ func mountAll(s *stage.Stage) ([]contestant, error) {
 	for name, replicas := range map[string][]stage.Replica{"local": nil, "target": {{Target: target, Set: "replica.set"}}} {
 		p, err := s.NewPool(name, s.Path(name+".pool"), replicas)
 		if err == nil {
-			err = errors.Join(p.Make(), p.Mount())
+			err = p.Make()
+		}
+		if err == nil {
+			err = p.Mount()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: %w", name, err)

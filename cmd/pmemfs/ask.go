@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/pmemfs/pmemfs/internal/control"
+	"github.com/pmemfs/pmemfs/internal/initiator"
+	"github.com/pmemfs/pmemfs/internal/mountinfo"
+	"github.com/pmemfs/pmemfs/internal/version"
+)
+
+type syncCmd struct {
+	Path string `arg:"" help:"The mount point or anything below it."`
+}
+
+// Run does what sync(2) and syncfs(2) cannot do: they do not reach a FUSE server.
+func (c *syncCmd) Run() error {
+	mnt, err := mountOf(c.Path)
+	if err != nil {
+		return err
+	}
+	_, err = control.Call(mnt, control.Request{Op: control.OpSync}, syncTimeout)
+	return err
+}
+
+type statusCmd struct {
+	Path string `arg:"" help:"A mount point or a path below it, or the CONFIG or pool set file of a pool."`
+	JSON bool   `name:"json" help:"One JSON object."`
+}
+
+// Run prints the status and exits with its verdict: 0 healthy or offline, 1 degraded, 2 failed, 3 unknown.
+func (c *statusCmd) Run() error {
+	st, err := c.status()
+	if err != nil {
+		return &exitError{3, err}
+	}
+	if c.JSON {
+		err = json.NewEncoder(os.Stdout).Encode(st)
+	} else {
+		_, err = fmt.Print(st.Text())
+	}
+	if err != nil {
+		return &exitError{3, err}
+	}
+	if code := st.Verdict.ExitCode(); code != 0 {
+		return &exitError{code, errors.New("")}
+	}
+	return nil
+}
+
+// status asks the daemon if the path lies in a mount, and else reads the pool's header. It never touches the mount itself.
+func (c *statusCmd) status() (*control.Status, error) {
+	mnt, err := mountOf(c.Path)
+	if err == nil {
+		reply, err := control.Call(mnt, control.Request{Op: control.OpStatus}, askTimeout)
+		return reply.Status, err
+	}
+	if !errors.Is(err, errNotMounted) {
+		return nil, err
+	}
+	cfg, set, err := initiator.Load(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	return initiator.OfflineStatus(cfg, set)
+}
+
+var errNotMounted = errors.New("no pmemfs is mounted there")
+
+// mountOf finds the pmemfs mount that path lies in.
+func mountOf(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	entry, err := mountinfo.Find(abs)
+	if err != nil {
+		return "", err
+	}
+	if entry == nil {
+		return "", fmt.Errorf("%s: %w", abs, errNotMounted)
+	}
+	return entry.Mountpoint, nil
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run() error {
+	_, err := fmt.Println("pmemfs", version.Version)
+	return err
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// commands are the words that start a subcommand; anything else in first place is a source or a mount point.
+var commands = map[string]bool{"mkpool": true, "mount": true, "umount": true, "sync": true, "status": true, "promote": true, "check": true, "version": true}
+
+// isHelperForm tells `pmemfs SOURCE MOUNTPOINT -o ...` (mount.fuse3) from a subcommand. A path has a slash in it, a subcommand has none.
+func isHelperForm(args []string) bool {
+	return len(args) > 0 && !commands[args[0]] && strings.Contains(args[0], "/")
+}
+
+// helperArgs are what mount(8) and mount.fuse3 pass.
+type helperArgs struct {
+	words      []string // SOURCE and MOUNTPOINT, or MOUNTPOINT alone
+	options    []string
+	foreground bool
+	fake       bool
+}
+
+// parseHelperArgs takes mount(8)'s fixed set of flags: -s -f -n -v -r -w -o OPTIONS -t TYPE -N NAMESPACE.
+func parseHelperArgs(args []string, fromMount bool) (helperArgs, error) {
+	var h helperArgs
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case a == "-o" || a == "-t" || a == "-N":
+			i++
+			if i == len(args) {
+				return h, fmt.Errorf("option %s needs a value", a)
+			}
+			if a == "-o" {
+				h.options = append(h.options, args[i])
+			}
+		case strings.HasPrefix(a, "-o"):
+			h.options = append(h.options, a[2:])
+		case a == "-f" && fromMount:
+			h.fake = true
+		case a == "-f":
+			h.foreground = true
+		case a == "-r":
+			h.options = append(h.options, "ro")
+		case a == "-s" || a == "-n" || a == "-v" || a == "-w":
+		case strings.HasPrefix(a, "-"):
+			return h, fmt.Errorf("unknown flag %s", a)
+		default:
+			h.words = append(h.words, a)
+		}
+	}
+	if len(h.words) == 0 || len(h.words) > 2 {
+		return h, errors.New("want SOURCE MOUNTPOINT [-o OPTIONS], or MOUNTPOINT -o config=FILE")
+	}
+	return h, nil
+}
+
+// mountHelper is what mount(8) and mount.fuse3 run.
+func mountHelper(args []string) error {
+	h, err := parseHelperArgs(args, !isHelperForm(args) || len(args) > 0 && args[0] == "")
+	if err != nil {
+		return &exitError{exitMountUsage, err}
+	}
+	cmd := mountCmd{Options: h.options, Foreground: h.foreground, LogFile: defaultLog}
+	cmd.Mountpoint = h.words[len(h.words)-1]
+	if len(h.words) == 2 {
+		cmd.Config = h.words[0]
+	}
+	if h.fake {
+		return nil
+	}
+	return cmd.Run()
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pmemfs/pmemfs/fs"
+	"github.com/pmemfs/pmemfs/internal/initiator"
+)
+
+const (
+	defaultConfig = "/etc/pmemfs/pmemfs.toml"
+	defaultLog    = "/var/log/pmemfs.log"
+	// statusFD tells a re-executed daemon where to report. Lines: "ok", "error TEXT", "progress TEXT".
+	statusFD = "PMEMFS_STATUS_FD"
+)
+
+type mountCmd struct {
+	Config     string   `arg:"" optional:"" help:"Configuration or pool set file (default: /etc/pmemfs/pmemfs.toml)."`
+	Mountpoint string   `arg:"" help:"Directory to mount at."`
+	Options    []string `short:"o" sep:"none" help:"Mount options as in fstab: ro, noatime, nosuid, sync, config=FILE, ..."`
+	Foreground bool     `short:"f" help:"Stay in the foreground and log to stderr."`
+	LogFile    string   `help:"Log of the daemon." default:"/var/log/pmemfs.log"`
+}
+
+// Run mounts in the background: it starts itself again as a daemon and returns when that says that the mount answers.
+func (c *mountCmd) Run() error {
+	opts, err := fs.ParseOptions(strings.Join(c.Options, ","))
+	if err != nil {
+		return &exitError{exitMountUsage, err}
+	}
+	if err := c.resolve(&opts); err != nil {
+		return &exitError{exitMountUsage, err}
+	}
+	if fd := os.Getenv(statusFD); fd != "" {
+		return c.daemon(opts, os.NewFile(3, "status"))
+	}
+	if c.Foreground {
+		return c.serve(opts, stderrLog(), func(line string) { fmt.Fprintln(os.Stderr, line) })
+	}
+	return c.background()
+}
+
+// resolve settles configuration file and mount point as absolute paths: a daemon has no working directory.
+func (c *mountCmd) resolve(opts *fs.Options) (err error) {
+	switch {
+	case c.Config != "":
+	case opts.Config != "":
+		c.Config = opts.Config
+	default:
+		c.Config = defaultConfig
+	}
+	if c.Config, err = filepath.Abs(c.Config); err != nil {
+		return err
+	}
+	c.Mountpoint, err = filepath.Abs(c.Mountpoint)
+	return err
+}
+
+// background starts the daemon in a session of its own and relays what it reports.
+func (c *mountCmd) background() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return fmt.Errorf("log file: %w; choose another one with --log-file", err)
+	}
+	defer logFile.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	args := []string{"mount", "--log-file", c.LogFile, c.Config, c.Mountpoint}
+	if o := strings.Join(c.Options, ","); o != "" {
+		args = append(args, "-o", o)
+	}
+	daemon := exec.Command(self, args...)
+	daemon.Args[0] = "pmemfs"
+	daemon.Dir = "/"
+	daemon.Env = append(os.Environ(), statusFD+"=3")
+	daemon.Stdout, daemon.Stderr = logFile, logFile
+	daemon.ExtraFiles = []*os.File{w}
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = daemon.Start()
+	w.Close()
+	if err != nil {
+		return err
+	}
+	return relay(r, c.LogFile)
+}
+
+// relay prints the daemon's progress and returns when it says ok, reports an error, or ends.
+func relay(r *os.File, logFile string) error {
+	in := bufio.NewScanner(r)
+	for in.Scan() {
+		kind, text, _ := strings.Cut(in.Text(), " ")
+		switch kind {
+		case "ok":
+			return nil
+		case "error":
+			return &exitError{exitMountFailed, errors.New(strings.ReplaceAll(text, "\x00", "\n"))}
+		case "progress":
+			fmt.Fprintln(os.Stderr, "pmemfs:", text)
+		}
+	}
+	return &exitError{exitMountFailed, fmt.Errorf("the daemon ended before the mount answered; see %s", logFile)}
+}
+
+func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
+	syscall.CloseOnExec(int(status.Fd()))
+	_ = os.Unsetenv(statusFD)
+	err := c.serve(opts, fileLog(), func(line string) { fmt.Fprintln(status, line) })
+	if err != nil {
+		fmt.Fprintln(status, "error", strings.ReplaceAll(err.Error(), "\n", "\x00"))
+		logrus.Error(err)
+	}
+	status.Close()
+	return err
+}
+
+// serve mounts, reports "ok", and returns when the file system has been unmounted and everything is on the copies. SIGTERM and
+// SIGINT unmount; a second one ends the wait for open files by a lazy unmount.
+func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, report func(string)) error {
+	cfg, set, err := initiator.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	m, err := initiator.Mount(ctx, initiator.MountConfig{
+		Config: cfg, Set: set, Mountpoint: c.Mountpoint, Options: opts, Log: log,
+		Progress: func(text string) { report("progress " + text) },
+	})
+	if err != nil {
+		return &exitError{exitMountFailed, err}
+	}
+	report("ok")
+	again := make(chan os.Signal, 2)
+	signal.Notify(again, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(again)
+	go m.UnmountOn(again)
+	return m.Wait()
+}
+
+func stderrLog() *logrus.Entry {
+	logrus.SetOutput(os.Stderr)
+	return logrus.NewEntry(logrus.StandardLogger())
+}
+
+func fileLog() *logrus.Entry {
+	logrus.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
+	return stderrLog().WithField("pid", os.Getpid())
+}

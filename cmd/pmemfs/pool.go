@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/initiator"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/target"
+)
+
+type mkPoolCmd struct {
+	Config   string `arg:"" help:"Configuration or pool set file."`
+	Sparse   bool   `help:"Do not allocate the parts now. A full host file system then shows up as I/O errors later."`
+	NodeSize uint32 `help:"Bytes of a tree node: 1024, 2048 or 4096." default:"4096"`
+	LogSize  string `help:"Size of the log ring (default: 64M, at most an eighth of the pool)."`
+	Chunk    string `help:"Size of a chunk of tree nodes (default by pool size)."`
+	Reserve  uint32 `help:"Chunks held back for commits and deletions (default by pool size)."`
+	Local    bool   `help:"Make only the local pool, for replicas that exist already or come later."`
+	Replicas bool   `help:"Make only the replicas of an existing pool; its next mount fills them."`
+}
+
+func (c *mkPoolCmd) Run() error {
+	cfg, set, err := initiator.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	p := initiator.PoolParams{Sparse: c.Sparse, Params: volume.Params{NodeSize: c.NodeSize, Reserve: c.Reserve}}
+	if c.LogSize != "" {
+		if p.Params.LogLen, err = poolset.ParseSize(c.LogSize); err != nil {
+			return fmt.Errorf("--log-size: %w", err)
+		}
+	}
+	if c.Chunk != "" {
+		n, err := poolset.ParseSize(c.Chunk)
+		if err != nil || n > 1<<30 {
+			return fmt.Errorf("--chunk %s: want a size of at most 1G", c.Chunk)
+		}
+		p.Params.Chunk = uint32(n)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	switch {
+	case c.Local && c.Replicas:
+		return &exitError{exitUsage, errors.New("--local and --replicas exclude each other")}
+	case c.Replicas:
+		return initiator.MakeReplicas(ctx, cfg, set)
+	case c.Local:
+		set.Replicas = nil
+	}
+	return initiator.MakePool(ctx, cfg, set, p)
+}
+
+type promoteCmd struct {
+	Name   string `arg:"" help:"The replica: name of its pool set file in the target's pool directory."`
+	Config string `help:"Configuration of pmemfs-target." default:"/etc/pmemfs/target.toml"`
+	Force  bool   `help:"Promote even an Inconsistent replica. Its content may be a mixture of old and new; run pmemfs check."`
+}
+
+// Run asks the daemon that serves the replica; if none runs, it does the work itself under the pool's lock.
+func (c *promoteCmd) Run() error {
+	cfg, err := config.LoadTarget(c.Config)
+	if err != nil {
+		return err
+	}
+	term, err := target.PromoteVia(cfg.Socket, c.Name, c.Force)
+	if errors.Is(err, target.ErrNoDaemon) {
+		term, err = target.Promote(cfg, c.Name, c.Force, stderrLog())
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Printf("promoted %s at term %d; mount it with its pool set file %s\n", c.Name, term, cfg.PoolDir+"/"+c.Name)
+	return err
+}
+
+type checkCmd struct {
+	Config string `arg:"" help:"Configuration or pool set file of an unmounted pool."`
+}
+
+// Run exits with 0 when the pool is clean, 1 when there are findings, 2 when it could not be checked.
+func (c *checkCmd) Run() error {
+	cfg, set, err := initiator.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	found := 0
+	err = initiator.Check(cfg, set, func(f volume.Finding) {
+		found++
+		fmt.Printf("%s: %s\n", f.Where, f.What)
+	})
+	if err != nil {
+		return err
+	}
+	if found > 0 {
+		return &exitError{1, fmt.Errorf("%d findings", found)}
+	}
+	_, err = fmt.Println("clean")
+	return err
+}

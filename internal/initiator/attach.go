@@ -1,0 +1,237 @@
+package initiator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/pmemfs/pmemfs/fs/commit"
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/replicate"
+	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs/iwarp"
+)
+
+// link is one target of this mount.
+type link struct {
+	remote  poolset.Replica
+	conf    config.Replica
+	replica *replicate.Replica
+
+	mu     sync.Mutex
+	commit *commit.Committer // who hears of drains; set once the committer exists
+	number int
+}
+
+// follow makes c hear of every drain as copy n.
+func (l *link) follow(c *commit.Committer, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.commit, l.number = c, n
+}
+
+func (l *link) drained(seq uint64, err error) {
+	l.mu.Lock()
+	c, n := l.commit, l.number
+	l.mu.Unlock()
+	if c != nil {
+		c.Drained(n, seq, err)
+	}
+}
+
+// connect is step 2. Every target must answer: with policy "all" a mount without one of them could not acknowledge anything.
+func (m *Mounted) connect(ctx context.Context) error {
+	st := m.pool.State()
+	id := replicate.Identity{
+		PoolUUID: m.id.PoolUUID, CopyID: m.id.CopyID, Term: st.Term, Gen: st.Gen, History: st.History, Size: m.pool.Header().PoolSize,
+	}
+	for _, remote := range m.Set.Replicas {
+		l := &link{remote: remote, conf: m.Config.Target(hostKey(remote))}
+		r, err := replicate.Connect(ctx, replicate.Config{
+			Name: remote.Host, Pool: remote.Name, Addr: l.conf.Address, Device: iwarp.New(iwarp.Options{CRC: l.conf.CRC}),
+			Timeout: m.Config.Timeout, Durability: uint32(l.conf.Durability), Log: m.Log.WithField("target", remote.Host), OnDrained: l.drained,
+		}, m.pool.Region(), id)
+		if err != nil {
+			return err
+		}
+		l.replica = r
+		m.links = append(m.links, l)
+	}
+	return nil
+}
+
+// claim is step 5.
+func (m *Mounted) claim(ctx context.Context, term uint64) error {
+	for _, l := range m.links {
+		if err := l.replica.Claim(ctx, term); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// synchronise is step 6. before is the local state as the mount found it.
+func (m *Mounted) synchronise(ctx context.Context, before poolset.State) error {
+	stale, err := m.stale(before)
+	if err != nil || len(stale) == 0 {
+		return err
+	}
+	if before.Flags&poolset.Clean == 0 {
+		if err := m.flip(); err != nil {
+			return err
+		}
+	}
+	for _, l := range stale {
+		if err := m.fullSync(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stale lists the targets whose copy is not known to equal the local one. After an unclean end that is every target.
+func (m *Mounted) stale(before poolset.State) ([]*link, error) {
+	local, err := volume.Probe(m.readLocal, m.id.PoolUUID, m.pool.Header().PoolSize)
+	if err != nil {
+		return nil, err
+	}
+	var stale []*link
+	for _, l := range m.links {
+		peer := l.replica.Peer()
+		if l.replica.Need() == replicate.NeedFullCopy {
+			stale = append(stale, l)
+			continue
+		}
+		there, err := volume.Probe(l.replica.ReadAt, m.id.PoolUUID, m.pool.Header().PoolSize)
+		if err != nil && !errors.Is(err, volume.ErrCorrupt) {
+			return nil, err
+		}
+		if err == nil && ahead(there, local) {
+			return nil, fmt.Errorf("target %s is ahead of the local pool (group %d of term %d there, group %d of term %d here), which must have lost acknowledged changes: "+
+				"promote the replica and attach this copy as its target", l.remote.Host, there.LSN, there.Term, local.LSN, local.Term)
+		}
+		clean := before.Flags&poolset.Clean != 0 && peer.Flags&wire.FlagClean != 0
+		if err != nil || !clean || there != local {
+			stale = append(stale, l)
+		}
+	}
+	return stale, nil
+}
+
+// ahead says that a replica holds more than an unacknowledged surplus. The local copy is part of every acknowledgement, so
+// a replica can lead it by the groups in flight at most, and only within one term.
+func ahead(there, local volume.Recovered) bool {
+	return there.Term > local.Term || there.LSN > local.LSN+commit.MaxInFlight
+}
+
+func (m *Mounted) readLocal(off uint64, b []byte) error {
+	bytes := m.pool.Region().Bytes()
+	if off > uint64(len(bytes)) || uint64(len(b)) > uint64(len(bytes))-off {
+		return fmt.Errorf("read of %d bytes at %d: the pool has %d", len(b), off, len(bytes))
+	}
+	return pmem.CopyOut(b, bytes[off:off+uint64(len(b))])
+}
+
+// flip makes what recovery replayed durable under a new root, on the local copy only: the others get it by the full copy.
+func (m *Mounted) flip() error {
+	if _, err := m.vol.CloseEpoch(); err != nil {
+		return err
+	}
+	for job := m.vol.NextJob(); job != nil; job = m.vol.NextJob() {
+		if err := pmem.Drain(m.pool.Region(), job.Ranges, job.Seal); err != nil {
+			return fmt.Errorf("local pool: %w", err)
+		}
+		m.seq = job.Seq
+		m.vol.Sealed(job)
+	}
+	return nil
+}
+
+// fullSync copies the shared area. The seal words are no part of the ranges: they follow when all they cover is durable, the newer one last.
+func (m *Mounted) fullSync(ctx context.Context, l *link) error {
+	words := m.sealWords()
+	seals := []pmem.Seal{}
+	for _, off := range words {
+		seals = append(seals, pmem.Seal{Off: off, Val: binary.LittleEndian.Uint64(m.pool.Region().Bytes()[off:])})
+	}
+	m.Log.WithField("target", l.remote.Host).Info("full copy: the target's pool is not known to be equal")
+	last := -1
+	return l.replica.FullSync(ctx, words, m.vol.LocalAreas(), seals, func(done, total uint64) {
+		if percent := int(done * 100 / max(total, 1)); percent/10 != last/10 || last < 0 {
+			last = percent
+			m.Progress(fmt.Sprintf("copying the pool to target %s: %d %%", l.remote.Host, percent))
+		}
+	})
+}
+
+// sealWords are the places of the two super seals, that of the newer super last.
+func (m *Mounted) sealWords() []uint64 {
+	epoch := func(off uint64) uint64 {
+		s, err := layout.DecodeSuper(m.pool.Region().Bytes()[off:off+layout.BlockSize], m.id.PoolUUID)
+		if err != nil {
+			return 0 // never written, or damaged: older than any
+		}
+		return s.Epoch
+	}
+	words := volume.SealWords(m.pool.Region())
+	if epoch(words[0]) > epoch(words[1]) {
+		words[0], words[1] = words[1], words[0]
+	}
+	return words[:]
+}
+
+// adopt is step 7. A copy that was in sync when the pool was last mounted and is not attached now will lack what comes: so
+// the generation changes, and it can be told from a copy that has everything.
+func (m *Mounted) adopt(ctx context.Context, before poolset.State) error {
+	var peers []wire.UUID
+	for _, l := range m.links {
+		peers = append(peers, l.replica.Peer().Attr.CopyID)
+	}
+	next := before
+	for _, old := range before.Peers {
+		if !old.IsZero() && !slices.Contains(peers, old) {
+			next.Gen, next.History = newGeneration(before)
+			break
+		}
+	}
+	next.Peers = [8]poolset.UUID{}
+	for i, p := range peers {
+		next.Peers[i] = p
+	}
+	// Durable order: the local copy first. If the mount ends here, the next one finds targets of an older generation and copies.
+	err := m.pool.SetState(func(s *poolset.State) { s.Gen, s.History, s.Peers = next.Gen, next.History, next.Peers })
+	if err != nil {
+		return err
+	}
+	for _, l := range m.links {
+		if err := l.replica.Adopt(ctx, next.Gen, next.History, peers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newGeneration is a random generation whose history begins with the one before.
+func newGeneration(s poolset.State) (gen uint64, history [8]uint64) {
+	copy(history[1:], s.History[:len(s.History)-1])
+	history[0] = s.Gen
+	return randomGeneration(), history
+}
+
+func randomGeneration() uint64 {
+	var b [8]byte
+	for {
+		_, _ = rand.Read(b[:]) // never fails
+		if g := binary.LittleEndian.Uint64(b[:]); g != 0 {
+			return g
+		}
+	}
+}

@@ -1,0 +1,21 @@
+// Package initiator puts the parts of a mount together: pool, volume, replicas, committer, FUSE server, control socket. It is
+// the whole of `pmemfs mount`, `mkpool` and `check` but for their command lines.
+//
+// # Order of a mount
+//
+//  1. Open and lock the local pool. Refuse a replica that was never promoted, and an Inconsistent copy.
+//  2. Connect to every target of the pool set and compare states (HELLO changes nothing). Refuse if one has been promoted.
+//  3. Persist term+1, and that the local copy is not Clean any more.
+//  4. Recover the volume.
+//  5. Claim each target at the new term: it breaks older connections and persists (term, writer) before it grants access.
+//  6. Targets that are not known to be equal get a full copy of the shared area (docs/decisions/0003). Before it the root is flipped locally.
+//  7. Persist the generation and the peers on every copy. From here on every drain goes to all copies.
+//  8. Mount, open the control socket, report success.
+//
+// A crash between any two steps leaves copies that the next mount handles: terms only grow, and a target in the middle of a copy is marked Inconsistent.
+//
+// # Order of an unmount
+//
+// The kernel has let go of the mount; then 1 commit and flip the root, 2 mark each target Clean, 3 mark the local copy Clean, 4 close.
+// Only copies that are all marked are taken as equal by the next mount.
+package initiator

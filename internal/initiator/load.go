@@ -1,0 +1,79 @@
+package initiator
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+)
+
+// Load reads a configuration and the pool set that it names. A pool set file in place of a configuration means the
+// defaults. Both are told apart by the first line.
+func Load(path string) (*config.Mount, *poolset.Set, error) {
+	isSet, err := startsWithPoolSet(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := config.DefaultMount()
+	if isSet {
+		cfg.Path, cfg.Pool = path, path
+	} else if cfg, err = config.LoadMount(path); err != nil {
+		return nil, nil, err
+	}
+	if cfg.Pool == "" {
+		return nil, nil, fmt.Errorf("%s names no pool: add pool = \"/path/of/the/pool.set\"", path)
+	}
+	set, err := poolset.ParseFile(cfg.Pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cfg, set, checkTargets(cfg, set)
+}
+
+func startsWithPoolSet(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close()
+	line, _ := bufio.NewReader(f).ReadString('\n') // a file without a whole line is no pool set
+	return strings.TrimRight(line, "\r\n") == "PMEMPOOLSET", nil
+}
+
+// maxTargets is how many copies a state slot can name.
+const maxTargets = 8
+
+// checkTargets refuses a table that no REPLICA line uses, and two replicas with the same address and name.
+func checkTargets(cfg *config.Mount, set *poolset.Set) error {
+	if len(set.Replicas) > maxTargets {
+		return fmt.Errorf("%s names %d replicas; a pool can have %d", set.File, len(set.Replicas), maxTargets)
+	}
+	used, seen := map[string]bool{}, map[string]bool{}
+	for _, remote := range set.Replicas {
+		used[hostKey(remote)] = true
+		key := cfg.Target(hostKey(remote)).Address + " " + remote.Name
+		if seen[key] {
+			return fmt.Errorf("%s, line %d: names the same replica a second time", set.File, remote.Line)
+		}
+		seen[key] = true
+	}
+	for _, host := range cfg.Targets() {
+		if !used[host] {
+			return fmt.Errorf("%s: [target.%q] is used by no REPLICA line of %s: correct one of the two", cfg.Path, host, set.File)
+		}
+	}
+	return nil
+}
+
+// hostKey is the host of a REPLICA line as the table names it: with the port if one is given there.
+func hostKey(r poolset.Replica) string {
+	if r.Port == 0 {
+		return r.Host
+	}
+	return net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port)))
+}

@@ -1,0 +1,241 @@
+package initiator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pmemfs/pmemfs/fs"
+	"github.com/pmemfs/pmemfs/fs/commit"
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/control"
+	"github.com/pmemfs/pmemfs/internal/pool"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+)
+
+// lockTimeout bounds the wait for a daemon of this pool that was killed and is still being torn down by the kernel.
+const lockTimeout = 10 * time.Second
+
+// closeTimeout bounds what is left to do with a target after an unmount.
+const closeTimeout = 15 * time.Second
+
+// MountConfig is what a mount needs to know.
+type MountConfig struct {
+	Config     *config.Mount
+	Set        *poolset.Set
+	Mountpoint string // absolute
+	Options    fs.Options
+	Log        *logrus.Entry
+	Progress   func(text string) // what takes long, for the person who waits
+}
+
+// Mounted is a mounted pool. Whoever made it calls Wait.
+type Mounted struct {
+	MountConfig
+	pool    *pool.Pool
+	id      poolset.Attr
+	vol     *volume.Volume
+	links   []*link
+	commit  *commit.Committer
+	fuse    *fs.Mounted
+	control *control.Server
+	seq     uint64 // jobs executed before the committer took over
+}
+
+// Mount does all the steps of the package documentation. On an error nothing stays mounted, open or locked.
+func Mount(ctx context.Context, mc MountConfig) (*Mounted, error) {
+	m := &Mounted{MountConfig: mc}
+	if err := m.start(ctx); err != nil {
+		m.release()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Mounted) start(ctx context.Context) error {
+	if err := m.openPool(); err != nil {
+		return err
+	}
+	before := m.pool.State()
+	if err := m.connect(ctx); err != nil {
+		return err
+	}
+	term, err := m.takeTerm()
+	if err != nil {
+		return err
+	}
+	if err := m.recover(term); err != nil {
+		return err
+	}
+	if err := m.claim(ctx, term); err != nil {
+		return err
+	}
+	if err := m.synchronise(ctx, before); err != nil {
+		return err
+	}
+	if err := m.adopt(ctx, before); err != nil {
+		return err
+	}
+	return m.serve()
+}
+
+// openPool is step 1.
+func (m *Mounted) openPool() error {
+	p, err := pool.Open(m.Set, pool.OpenOptions{Role: "mount", Durability: pool.Durability(m.Config.Durability), Wait: lockTimeout})
+	if err != nil {
+		return err
+	}
+	m.pool, m.id = p, p.Header().Attr
+	if m.id.Signature != poolset.Signature {
+		return fmt.Errorf("%s holds a pool of another program (signature %q): it has no file system to mount", m.Set.File, m.id.Signature[:])
+	}
+	st := p.State()
+	switch {
+	case st.Writer != m.id.CopyID:
+		return fmt.Errorf("%s is a replica at term %d, written by copy %v: run `pmemfs promote` here before you mount it", m.Set.File, st.Term, st.Writer)
+	case st.Flags&poolset.Inconsistent != 0:
+		return fmt.Errorf("%s is marked Inconsistent: a copy to it did not finish, or its memory was lost; mount another copy and attach this one as a replica", m.Set.File)
+	}
+	return nil
+}
+
+// takeTerm is step 3: a term higher than any that a copy has seen.
+func (m *Mounted) takeTerm() (uint64, error) {
+	term := m.pool.State().Term
+	for _, l := range m.links {
+		term = max(term, l.replica.Peer().Term)
+	}
+	term++
+	err := m.pool.SetState(func(s *poolset.State) {
+		s.Term, s.Writer = term, m.id.CopyID
+		s.Flags &^= poolset.Clean
+	})
+	return term, err
+}
+
+// recover is step 4.
+func (m *Mounted) recover(term uint64) error {
+	vol, found, err := volume.Open(m.pool.Region(), volume.Options{
+		PoolUUID: m.id.PoolUUID, Term: term, Now: now, NoAtime: m.Options.NoAtime || m.Options.ReadOnly,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Set.File, err)
+	}
+	m.vol = vol
+	m.Log.WithFields(logrus.Fields{
+		"pool": m.id.PoolUUID, "term": term, "epoch": found.Epoch, "lsn": found.LSN, "replayed": found.Replayed, "orphans": found.Orphans,
+	}).Info("recovered")
+	return nil
+}
+
+// serve is step 8.
+func (m *Mounted) serve() (err error) {
+	targets := make([]commit.Copy, len(m.links))
+	for i, l := range m.links {
+		targets[i] = l.replica
+	}
+	m.commit = commit.New(commit.Config{
+		Volume: m.vol, Region: m.pool.Region(), Targets: targets, Interval: m.Config.CommitInterval, Seq: m.seq,
+	})
+	for i, l := range m.links {
+		l.follow(m.commit, i+1)
+	}
+	opts := m.Options
+	if opts.FSName == "" {
+		opts.FSName = m.Config.Path
+	}
+	m.fuse, err = fs.Mount(fs.Config{Volume: m.vol, Committer: m.commit, Options: opts, Log: m.Log}, m.Mountpoint)
+	if err != nil {
+		return err
+	}
+	m.control, err = control.Listen(control.SocketPath(m.realMountpoint()), m.answer)
+	return err
+}
+
+// realMountpoint is the mount point as the kernel lists it.
+func (m *Mounted) realMountpoint() string {
+	if p, err := filepath.EvalSymlinks(filepath.Dir(m.Mountpoint)); err == nil {
+		return filepath.Join(p, filepath.Base(m.Mountpoint))
+	}
+	return m.Mountpoint
+}
+
+// UnmountOn unmounts at the first signal; if files are open, the second one detaches the mount from them. It returns when the mount has ended.
+func (m *Mounted) UnmountOn(signals <-chan os.Signal) {
+	unmount := m.fuse.Unmount
+	for {
+		select {
+		case <-m.fuse.Done():
+			return
+		case <-signals:
+			if err := unmount(); err != nil {
+				m.Log.WithError(err).Warn("cannot unmount; the next signal detaches the mount from open files")
+			}
+			unmount = m.fuse.Abort
+		}
+	}
+}
+
+// Wait returns when the mount has ended and all that can be done for its copies is done. The error says what is not replicated.
+func (m *Mounted) Wait() error {
+	m.fuse.Serve()
+	err := m.commit.Close()
+	if err == nil {
+		err = m.markClean()
+	}
+	m.commit = nil
+	m.release()
+	if err != nil {
+		return fmt.Errorf("unmounted %s, but not everything is on every copy: %w", m.Mountpoint, err)
+	}
+	m.Log.Info("unmounted, every copy is clean")
+	return nil
+}
+
+// markClean: the targets first. A local mark without theirs would only mean a needless copy, theirs without the local one too; both are safe.
+func (m *Mounted) markClean() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for _, l := range m.links {
+		if err := l.replica.Clean(ctx, uint32(poolset.Clean)); err != nil {
+			return err
+		}
+	}
+	return m.pool.SetState(func(s *poolset.State) { s.Flags |= poolset.Clean })
+}
+
+// release gives back whatever start got hold of, in the opposite order.
+func (m *Mounted) release() {
+	if m.fuse != nil {
+		_ = m.fuse.Abort() // no effect if it has ended already
+	}
+	if m.control != nil {
+		_ = m.control.Close()
+	}
+	if m.commit != nil {
+		_ = m.commit.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for _, l := range m.links {
+		if err := l.replica.Close(ctx); err != nil {
+			m.Log.WithError(err).Warn("cannot close the session of a target; it ends when the connection does")
+		}
+	}
+	if m.pool != nil {
+		if err := m.pool.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			m.Log.WithError(err).Error("cannot close the pool")
+		}
+	}
+}
+
+func now() volume.Time {
+	t := time.Now()
+	return volume.Time{Sec: t.Unix(), Nsec: uint32(t.Nanosecond())}
+}

@@ -1,0 +1,119 @@
+package initiator
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/control"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/pool"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/internal/version"
+	"github.com/pmemfs/pmemfs/replicate"
+)
+
+// answer serves the control socket.
+func (m *Mounted) answer(req control.Request) control.Reply {
+	switch req.Op {
+	case control.OpStatus:
+		return control.Reply{Status: m.status()}
+	case control.OpSync:
+		reply := control.Reply{}
+		if err := m.commit.SyncAll(); err != nil {
+			reply.Error = err.Error()
+		}
+		reply.Status = m.status()
+		return reply
+	}
+	return control.Reply{Error: fmt.Sprintf("unknown request %q: the programs are of different versions", req.Op)}
+}
+
+// status never waits for a target.
+func (m *Mounted) status() *control.Status {
+	st, space := m.pool.State(), m.vol.StatFS()
+	s := describe(m.Set, m.id, st)
+	s.Verdict, s.PID, s.Version, s.Mountpoint = control.Healthy, os.Getpid(), version.Version, m.Mountpoint
+	s.SealedLSN = m.commit.Durable()
+	s.BytesTotal, s.BytesFree, s.Inodes = space.Blocks*4096, space.Free*4096, space.Inodes
+	s.Requests, s.Drains = m.fuse.Counts().ByName(), m.commit.Drains()
+	s.Copies = append(s.Copies, localCopy(m.Set, m.pool.Region().Promise(), "in use"))
+	for _, l := range m.links {
+		r := l.replica.Status()
+		c := control.Copy{
+			Name: l.remote.String(), Role: "target", State: r.State.String(), Durability: pool.Durability(r.Durability).String(), Address: l.conf.Address,
+			Provider: l.conf.Provider, Method: r.Method, InFlight: r.InFlight, AnswerAge: r.AnswerAge.Seconds(),
+		}
+		if r.Err != nil {
+			c.Error = r.Err.Error()
+		}
+		if r.State != replicate.InSync {
+			s.Verdict = control.Degraded
+		}
+		s.Copies = append(s.Copies, c)
+	}
+	if err := m.commit.Err(); err != nil {
+		s.Verdict, s.Error = control.Failed, err.Error()
+	}
+	return s
+}
+
+// OfflineStatus reads the header of a pool that is not mounted. It takes no lock and changes nothing.
+func OfflineStatus(cfg *config.Mount, set *poolset.Set) (*control.Status, error) {
+	info, err := pool.Inspect(set)
+	if err != nil {
+		return nil, err
+	}
+	s := describe(set, info.Header.Attr, info.State)
+	s.Verdict = control.Offline
+	s.Copies = append(s.Copies, offlineCopy(set, info))
+	for _, r := range set.Replicas {
+		conf := cfg.Target(hostKey(r))
+		s.Copies = append(s.Copies, control.Copy{Name: r.String(), Role: "target", State: "not asked", Durability: conf.Durability.String(), Address: conf.Address, Provider: conf.Provider, Method: "GPSPM"})
+	}
+	return s, nil
+}
+
+func describe(set *poolset.Set, id poolset.Attr, st poolset.State) *control.Status {
+	return &control.Status{
+		SchemaVersion: 1, Pool: set.File, PoolUUID: id.PoolUUID.String(), Term: st.Term, Generation: fmt.Sprintf("%016x", st.Gen),
+	}
+}
+
+// role says in words what a copy is.
+func role(id poolset.Attr, st poolset.State) string {
+	words := []string{"replica"}
+	if st.Writer == id.CopyID {
+		words[0] = "primary"
+	}
+	if flags := st.Flags.String(); flags != "" {
+		words = append(words, flags)
+	}
+	return strings.Join(words, ", ")
+}
+
+func offlineCopy(set *poolset.Set, info pool.Info) control.Copy {
+	c := control.Copy{Name: set.Parts[0].Path, Role: "local", State: role(info.Header.Attr, info.State), Durability: pool.Media.String()}
+	if info.State.Flags&poolset.Memory != 0 {
+		c.Durability = pool.Memory.String()
+	}
+	if info.Holder != nil {
+		c.Detail = fmt.Sprintf("held by process %d for %s", info.Holder.PID, info.Holder.Role)
+	}
+	return c
+}
+
+func localCopy(set *poolset.Set, p pmem.Promise, state string) control.Copy {
+	c := control.Copy{Name: set.Parts[0].Path, Role: "local", State: state, Durability: pool.Media.String()}
+	switch p {
+	case pmem.Volatile:
+		c.Durability = pool.Memory.String()
+		c.Detail = "volatile: lost with the machine"
+	case pmem.PageCache:
+		c.Detail = "ordinary file, durable by msync"
+	case pmem.Persistent:
+		c.Detail = "persistent memory"
+	}
+	return c
+}
