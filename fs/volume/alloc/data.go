@@ -2,8 +2,8 @@ package alloc
 
 import "fmt"
 
-// AllocData takes a run of 1 to want free blocks, the longest at the goal if that is free, else one near it. A goal outside of the
-// general area means no wish: the run follows the last one. It fails when only the reserve is left.
+// AllocData takes a run of 1 to want free blocks, the longest at the goal if that is free, else one near it. A goal
+// outside of the general area means no wish: the run follows the last one. It fails when only the reserve is left.
 func (a *Allocator) AllocData(goal, want uint64) (blk, n uint64, ok bool) {
 	if want == 0 {
 		return 0, 0, false
@@ -88,8 +88,8 @@ func (a *Allocator) FreeData(blk, n uint64) {
 	}
 }
 
-// MarkData takes these very blocks, at mount. It changes nothing and returns false if one of them is in use already, or outside of the
-// general area. It may dig into the reserve: what a pool holds, it holds.
+// MarkData takes these very blocks, at mount. It changes nothing and returns false if one of them is in use already, or
+// outside of the general area. It may dig into the reserve: what a pool holds, it holds.
 func (a *Allocator) MarkData(blk, n uint64) bool {
 	if !a.inside(blk, n) || a.used.nextUsed(blk, blk+n) != blk+n {
 		return false

@@ -85,7 +85,8 @@ func EachDirent(list []byte, fn func(index int, ino uint64, typ uint8, name []by
 	for index, rest := 0, list; len(rest) > 0; index++ {
 		e, next, ok := cutDirent(rest)
 		if !ok || string(e.name) <= string(last) {
-			return corrupt("directory entry %d at byte %d of a list of %d: not whole or not in order", index, len(list)-len(rest), len(list))
+			at := len(list) - len(rest)
+			return corrupt("directory entry %d at byte %d of a list of %d: not whole or not in order", index, at, len(list))
 		}
 		if !fn(index, e.ino, e.typ, e.name) {
 			return nil

@@ -67,7 +67,8 @@ func EachOp(body []byte, fn func(Op) error) error {
 	for rest := body; len(rest) > 0; {
 		op, next, ok := cutOp(rest)
 		if !ok {
-			return corrupt("operation of kind %d at byte %d of a body of %d: unknown or not whole", rest[0], len(body)-len(rest), len(body))
+			at := len(body) - len(rest)
+			return corrupt("operation of kind %d at byte %d of a body of %d: unknown or not whole", rest[0], at, len(body))
 		}
 		if err := fn(op); err != nil {
 			return err

@@ -1,8 +1,6 @@
 package layout
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // Places and sizes that every pool shares.
 const (
@@ -102,7 +100,7 @@ func DecodeSuper(b []byte, uuid [16]byte) (Super, error) {
 		return Super{}, corrupt("super: pool_uuid: found %x, expected %x", s.PoolUUID, uuid)
 	}
 	if v := binary.LittleEndian.Uint32(b[16:]); v != superVersion {
-		return Super{}, corrupt("super: version: found %d, expected %d; this program is too old or too new for the pool", v, superVersion)
+		return Super{}, corrupt("super: version: found %d, expected %d; open the pool with a matching program", v, superVersion)
 	}
 	if v := binary.LittleEndian.Uint32(b[20:]); v != checksumKind {
 		return Super{}, corrupt("super: checksum kind: found %d, expected %d", v, checksumKind)
@@ -151,15 +149,21 @@ func (s *Super) check() error {
 		{s.PoolSize%BlockSize == 0 && s.PoolSize > LogOff && s.PoolSize>>62 == 0, "pool_size", s.PoolSize, "whole blocks"},
 		{ns == 1024 || ns == 2048 || ns == 4096, "node_size", ns, "1024, 2048 or 4096"},
 		{s.LogOff == LogOff, "log_off", s.LogOff, "12288"},
-		{s.LogLen > 0 && s.LogLen%BlockSize == 0 && s.LogLen <= s.PoolSize-LogOff, "log_len", s.LogLen, "whole blocks within the pool"},
+		{s.LogLen > 0 && s.LogLen%BlockSize == 0 && s.LogLen <= s.PoolSize-LogOff,
+			"log_len", s.LogLen, "whole blocks within the pool"},
 		{s.LogPos < s.LogLen && s.LogPos%RecordAlign == 0, "log_pos", s.LogPos, "a multiple of 64 below log_len"},
-		{s.BitmapOff%BlockSize == 0 && s.BitmapOff >= LogOff+s.LogLen && s.BitmapOff <= s.PoolSize, "bitmap_off", s.BitmapOff, "a block after the log"},
-		{s.BitmapLen%BlockSize == 0 && s.BitmapLen <= s.PoolSize-s.BitmapOff, "bitmap_len", s.BitmapLen, "whole blocks within the pool"},
-		{s.FirstBlock < s.PoolSize/BlockSize && s.FirstBlock*BlockSize >= s.BitmapOff+s.BitmapLen, "first_block", s.FirstBlock, "a block of the pool after the bitmaps"},
-		{chunk >= BlockSize && chunk&(chunk-1) == 0 && chunk >= MinChunkNodes*ns, "chunk", chunk, "a power of two of at least 16 nodes"},
+		{s.BitmapOff%BlockSize == 0 && s.BitmapOff >= LogOff+s.LogLen && s.BitmapOff <= s.PoolSize,
+			"bitmap_off", s.BitmapOff, "a block after the log"},
+		{s.BitmapLen%BlockSize == 0 && s.BitmapLen <= s.PoolSize-s.BitmapOff,
+			"bitmap_len", s.BitmapLen, "whole blocks within the pool"},
+		{s.FirstBlock < s.PoolSize/BlockSize && s.FirstBlock*BlockSize >= s.BitmapOff+s.BitmapLen,
+			"first_block", s.FirstBlock, "a block of the pool after the bitmaps"},
+		{chunk >= BlockSize && chunk&(chunk-1) == 0 && chunk >= MinChunkNodes*ns,
+			"chunk", chunk, "a power of two of at least 16 nodes"},
 		{uint64(s.Reserve)*chunk <= s.PoolSize, "reserve", uint64(s.Reserve), "chunks within the pool"},
 		{s.Height >= 1 && s.Height <= MaxHeight, "height", uint64(s.Height), "1 to 32"},
-		{s.Root%max(ns, 1) == 0 && s.Root/BlockSize >= s.FirstBlock && s.Root < s.PoolSize, "root", s.Root, "an aligned node in the general area"},
+		{s.Root%max(ns, 1) == 0 && s.Root/BlockSize >= s.FirstBlock && s.Root < s.PoolSize,
+			"root", s.Root, "an aligned node in the general area"},
 		{s.RootBirth <= s.Epoch, "root_birth", s.RootBirth, "at most the epoch"},
 		{s.LSNSeal == 0 || uint32(s.LSNSeal) == uint32(s.LSN), "lsn_seal", s.LSNSeal, "a seal of the record lsn, or 0"},
 		{s.NextIno >= 2, "next_ino", s.NextIno, "at least 2"},

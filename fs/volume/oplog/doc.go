@@ -9,11 +9,11 @@
 //
 // # Why nothing stale counts
 //
-// Append clears nothing, so a record's place may hold the seal word of an older one while its other bytes are new. That word
-// carries the low half of the older record's number, and the ring is never as long as 2^32 records, so it is not the expected one. Only after a
-// record was lost or rewound can the place hold a seal for the same number; then it is a checksum over other bytes: term and
-// prev_seal are part of them and differ. For the same reason no whole record of an older term or of another chain
-// follows a newer one.
+// Append clears nothing, so a record's place may hold the seal word of an older one while its other bytes are new. That
+// word carries the low half of the older record's number, which is not the expected one, since a ring never holds 2^32
+// records. Only where a record was rewound or never acknowledged can the place hold a seal for the same number; then it is
+// a checksum over other bytes, which matches by a chance of 2^-32. And no whole record of an older term or of another
+// chain follows a newer one: its prev_seal is not the seal of that.
 //
 // # Space
 //

@@ -37,8 +37,8 @@ func New(ring []byte, ringOff uint64, uuid [16]byte) *Log {
 	return &Log{ring: ring, off: ringOff, uuid: uuid}
 }
 
-// Reset continues after the record lsn, which has this seal and term and ends before pos. All of the ring is free then; if records
-// before pos are still needed, Release must follow with the position of the first of them.
+// Reset continues after the record lsn, which has this seal and term and ends before pos. All of the ring is free then; if
+// records before pos are still needed, Release must follow with the position of the first of them.
 func (l *Log) Reset(pos, lsn, seal, term uint64) {
 	l.pos, l.lsn, l.seal, l.term, l.used = pos, lsn, seal, term, 0
 }
@@ -67,7 +67,8 @@ func Space(body uint64) uint64 {
 
 // Append writes a record of n operations, all but its seal, and appends to ranges what must be persistent before the seal
 // may be stored: header bytes 8..63 and the body, two ranges if the body wraps. An error means that nothing was written.
-func (l *Log) Append(body []byte, n uint32, term, now uint64, ranges []pmem.Range) (lsn uint64, seal pmem.Seal, out []pmem.Range, err error) {
+func (l *Log) Append(body []byte, n uint32, term, now uint64, ranges []pmem.Range) (
+	lsn uint64, seal pmem.Seal, out []pmem.Range, err error) {
 	space := Space(uint64(len(body)))
 	switch {
 	case len(body) > layout.MaxBody || space > l.size()-layout.RecordAlign:

@@ -297,10 +297,13 @@ func TestScan_Errors(t *testing.T) {
 			t.Errorf("read %d fails: %v", failAt, err)
 		}
 	}
-	if pos, _, _, _, n, err := Scan(m.read, ringOff, 4096, 0, 0, 0, 0, testUUID, func(layout.Record, []byte) error { return stop }); err != stop || n != 0 || pos != 0 {
+	fails := func(layout.Record, []byte) error { return stop }
+	if pos, _, _, _, n, err := Scan(m.read, ringOff, 4096, 0, 0, 0, 0, testUUID, fails); err != stop || n != 0 || pos != 0 {
 		t.Errorf("error of the function: %v after %d records", err, n)
 	}
-	for _, c := range [][3]uint64{{ringOff, 4096, 4096}, {ringOff, 4096, 65}, {ringOff, 0, 0}, {ringOff, 4097, 0}, {^uint64(0) - 100, 4096, 0}} {
+	for _, c := range [][3]uint64{
+		{ringOff, 4096, 4096}, {ringOff, 4096, 65}, {ringOff, 0, 0}, {ringOff, 4097, 0}, {^uint64(0) - 100, 4096, 0},
+	} {
 		if _, _, _, _, _, err := Scan(m.read, c[0], c[1], c[2], 0, 0, 0, testUUID, none); !errors.Is(err, layout.ErrCorrupt) {
 			t.Errorf("ring at %d of %d bytes, position %d: %v", c[0], c[1], c[2], err)
 		}

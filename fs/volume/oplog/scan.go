@@ -6,15 +6,18 @@ import (
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
 
-// Scan reads the records that follow the record lsn, which has this seal and term, from position pos on, and calls fn for each; body is
-// valid only during the call. Read fills b from a pool offset. The first record that is not valid ends the log, without an error.
-// The results are those of the last valid record, the position after it, and how many there were: what Log.Reset
-// continues from. Err comes from read, from fn, or from a ring or position that cannot be.
+// Scan reads the records that follow the record lsn, which has this seal and term, from position pos on, and calls fn for
+// each; body is valid only during the call. Read fills b from a pool offset. The first record that is not valid ends the
+// log, without an error. The results are the position after the last valid record, its number, seal and term, which
+// Log.Reset continues from, and how many records there were. Err comes from read, from fn, or from a ring or position that
+// cannot be; then the results are those of the last record that fn took.
 func Scan(read func(off uint64, b []byte) error, ringOff, ringLen, pos, lsn, seal, term uint64, uuid [16]byte,
 	fn func(rec layout.Record, body []byte) error) (endPos, endLSN, endSeal, endTerm uint64, n int, err error) {
 	s := scanner{read: read, off: ringOff, len: ringLen, pos: pos, lsn: lsn, seal: seal, term: term, uuid: uuid}
-	if ringLen < layout.BlockSize || ringLen%layout.RecordAlign != 0 || pos >= ringLen || pos%layout.RecordAlign != 0 || ringLen > ^ringOff {
-		return pos, lsn, seal, term, 0, fmt.Errorf("%w: log: position %d in a ring of %d bytes at offset %d", layout.ErrCorrupt, pos, ringLen, ringOff)
+	if ringLen < layout.BlockSize || ringLen%layout.RecordAlign != 0 || ringLen > ^ringOff ||
+		pos >= ringLen || pos%layout.RecordAlign != 0 {
+		err = fmt.Errorf("%w: log: position %d in a ring of %d bytes at offset %d", layout.ErrCorrupt, pos, ringLen, ringOff)
+		return pos, lsn, seal, term, 0, err
 	}
 	for left := ringLen; ; n++ {
 		rec, body, ok, err := s.next(left)

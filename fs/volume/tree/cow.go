@@ -86,10 +86,10 @@ func (t *Tree) drop(nd node) {
 	t.nodes.FreeNode(nd.self())
 }
 
-// Worst is an upper bound of the nodes that so many puts, patches and deletions may allocate from now on, whatever their keys.
+// Worst is an upper bound of the nodes that so many puts, patches and deletions may allocate from now on.
 //
-// Each level has at most width nodes to copy, and no more than there are changes. A leaf splits at most once per put. An inner node, once split or
-// merged, has room for at least a quarter of its slots before it splits again.
+// A level has no more nodes to copy than there are changes, nor than fit below one root. A leaf splits at most once per
+// put. An inner node, once split or merged, takes in at least a quarter of its slots before it splits again.
 func (t *Tree) Worst(puts int) int {
 	slots := (t.nodeSize - slotsOff) / (slotSize + childSize)
 	refill := slots / 4

@@ -1,18 +1,22 @@
-// Package tree is the copy-on-write B+tree of a pool, used in place from the mapped bytes. docs/format.md, section 4, shows a node.
+// Package tree is the copy-on-write B+tree of a pool, used in place from the mapped bytes. Section 4 of docs/format.md
+// shows a node.
 //
 // # Epochs
 //
 // A node born in the open epoch is edited with plain stores: no durable state reaches it. An older one is immutable. Before
-// an edit it is copied to a new node, and so is its path to the root, once per epoch; what it replaces is collected for
-// the owner, see TakeReplaced. A node of the open epoch that is no longer needed goes back through Nodes.FreeNode at once.
-// Freeze ends the epoch: it stores the CRCs, names the ranges to be made persistent, and from then on those nodes are immutable.
+// an edit it is copied to a new node, and so is its path to the root, once per epoch; what the copies replace is collected
+// for the owner, see TakeReplaced. A node of the open epoch that is no longer needed goes back through Nodes.FreeNode at
+// once. Freeze ends the epoch: it stores the CRCs and names the ranges to be made persistent, and from then on those nodes
+// are immutable.
 //
-// Parents hold the birth of each child, and no child is younger than its parent. So the nodes of an epoch are found from the root.
+// Parents hold the birth of each child, and no child is younger than its parent. So the nodes of an epoch are found from
+// the root.
 //
 // # Shape
 //
-// Leaves are split so that ascending keys leave full leaves behind; inner nodes are split in the middle. A node less than a quarter
-// full is merged with a neighbour under the same parent if both together fill at most three quarters; an empty one always is.
+// Leaves are split so that ascending keys leave full leaves behind; inner nodes are split in the middle. A node less than
+// a quarter full is merged with a neighbour under the same parent if both together fill at most three quarters of one; an
+// empty one always is.
 // A leaf stays empty if it is its parent's only child. The key of slot 0 of an inner node equals the key of its own slot
 // in its parent, and is zero on the left spine.
 //

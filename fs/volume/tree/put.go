@@ -55,8 +55,8 @@ func (t *Tree) overwrite(off int, b []byte) error {
 	return nil
 }
 
-// plan counts the nodes that splits need when a value of n bytes goes into the leaf of the path, in place of the old one if replace. It
-// verifies the nodes that will be rearranged for it.
+// plan counts the nodes that splits need when a value of n bytes goes into the leaf of the path, in place of the old one if
+// replace. It verifies the nodes that will be rearranged for it.
 func (t *Tree) plan(replace bool, n int) (extra int, err error) {
 	size, gone := slotSize+n, 0
 	if leaf := &t.path[0]; replace {
@@ -146,8 +146,8 @@ func (t *Tree) split(left, right node, i int, k Key, v []byte) {
 	left.truncate(m)
 }
 
-// splitAt is how many entries stay left when an entry with a value of size bytes goes into slot i, counting that one. A leaf that
-// gets a new last entry keeps all others. Otherwise both sides get about half of the bytes.
+// splitAt is how many entries stay left when an entry with a value of size bytes goes into slot i, counting that one. A
+// leaf that gets a new last entry keeps all others. Otherwise both sides get about half of the bytes.
 //
 // Both sides fit: an entry takes at most half a node, so all together take at most one and a half. If the first half of the
 // bytes, rounded up to whole entries, exceeds a node, then without its last entry it still has more than half a node.
