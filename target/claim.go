@@ -131,13 +131,17 @@ func checkPromoted(rep *Replica, r *wire.Claim) *Refusal {
 	return fenced(rep, "promoted elsewhere at term %d", rep.Term)
 }
 
-// checkGeneration accepts a claimant that holds all that this copy holds: the same generation, or one that came after it.
-// A copy without a writer was never written.
+// checkGeneration accepts a claimant that holds all that this copy holds: it has the same generation, or one that came
+// after it, or it is in the line of the source of a full copy that did not finish. A copy without a writer or a
+// generation holds nothing.
 func checkGeneration(rep *Replica, r *wire.Claim) *Refusal {
-	if rep.Writer == (wire.UUID{}) || rep.Gen == r.Gen || slices.Contains(r.History[:], rep.Gen) {
+	inLine := func(gen uint64) bool { return gen != 0 && (gen == r.Gen || slices.Contains(r.History[:], gen)) }
+	switch {
+	case rep.Writer.IsZero(), rep.Gen == 0, inLine(rep.Gen):
 		return nil
-	}
-	if slices.Contains(rep.History[:], r.Gen) && r.Gen != 0 {
+	case rep.Flags&wire.FlagInconsistent != 0 && inLine(rep.SyncGen):
+		return nil
+	case r.Gen != 0 && slices.Contains(rep.History[:], r.Gen):
 		return refuse(wire.StatusSplitBrain, "the copy here is newer: its generation %016x came after the claimant's %016x", rep.Gen, r.Gen)
 	}
 	return refuse(wire.StatusSplitBrain, "generation %016x here is neither that of the claimant, %016x, nor in its history", rep.Gen, r.Gen)

@@ -78,7 +78,7 @@ func inspectCopy(path string) (Replica, error) {
 	return replicaOf(&info.Header, &info.State), nil
 }
 
-// createCopy makes the pool whose pool set file is path, and closes it.
+// createCopy makes the pool whose pool set file is path, and closes it. It has no generation, since no writer has filled it.
 func createCopy(path string, least config.Durability, a Create) (Replica, error) {
 	set, err := readSet(path)
 	if err != nil {
@@ -94,8 +94,9 @@ func createCopy(path string, least config.Durability, a Create) (Replica, error)
 		return Replica{}, err
 	}
 	c := localCopy{p}
+	err = p.SetState(func(s *poolset.State) { s.Gen = 0 })
 	r := c.replica()
-	return r, c.close()
+	return r, errors.Join(err, c.close())
 }
 
 // removeCopy deletes the parts of a pool.

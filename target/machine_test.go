@@ -69,6 +69,13 @@ func TestCheckClaim(t *testing.T) {
 			claimOf(writerA, 6, 51, 50), wire.StatusSplitBrain, "neither"},
 		{"claimant is older", newReplica(), claimOf(writerA, 6, 49, 48), wire.StatusSplitBrain, "newer"},
 		{"no relation", newReplica(), claimOf(writerA, 6, 7, 8), wire.StatusSplitBrain, "neither"},
+		{"claimed, but never filled", with(func(r *Replica) { r.Gen = 0 }), claimOf(writerB, 6, 7), wire.StatusOK, ""},
+		{"full copy from the claimant did not finish", with(func(r *Replica) { r.Gen, r.Flags, r.SyncGen = 9, wire.FlagInconsistent, 70 }),
+			claimOf(writerA, 6, 71, 70), wire.StatusOK, ""},
+		{"full copy from another line did not finish", with(func(r *Replica) { r.Gen, r.Flags, r.SyncGen = 9, wire.FlagInconsistent, 70 }),
+			claimOf(writerA, 6, 7), wire.StatusSplitBrain, "neither"},
+		{"full copy of an unknown source", with(func(r *Replica) { r.Gen, r.Flags, r.SyncGen = 9, wire.FlagInconsistent, 0 }),
+			claimOf(writerA, 6, 7), wire.StatusSplitBrain, "neither"},
 		{"zero generation is no ancestor", with(func(r *Replica) { r.History = [8]uint64{} }), claimOf(writerA, 6, 0), wire.StatusSplitBrain, "neither"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

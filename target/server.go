@@ -55,25 +55,28 @@ func newServer(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) *Se
 }
 
 // Listen takes the addresses and the socket of cfg, which Validate has found good. Nothing is served before Run.
-func Listen(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) (s *Server, err error) {
-	s = newServer(cfg, dev, log)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.closeListeners())
-		}
-	}()
-	l, err := net.Listen("tcp", cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen for control connections (listen = %q): %w", cfg.Listen, explain(err))
-	}
-	s.control = l.(*net.TCPListener)
-	if s.fabric, err = dev.Listen(cfg.Fabric); err != nil {
-		return nil, fmt.Errorf("listen for lanes (fabric = %q): %w", cfg.Fabric, explain(err))
-	}
-	if s.admin, err = listenAdmin(cfg.Socket); err != nil {
-		return nil, err
+func Listen(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) (*Server, error) {
+	s := newServer(cfg, dev, log)
+	if err := s.listen(); err != nil {
+		return nil, errors.Join(err, s.closeListeners())
 	}
 	return s, nil
+}
+
+func (s *Server) listen() error {
+	cfg := &s.cfg
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for control connections (listen = %q): %w", cfg.Listen, explain(err))
+	}
+	s.control = l.(*net.TCPListener)
+	if s.fabric, err = s.device.Listen(cfg.Fabric); err != nil {
+		return fmt.Errorf("listen for lanes (fabric = %q): %w", cfg.Fabric, explain(err))
+	}
+	if s.admin, err = listenAdmin(cfg.Socket); err != nil {
+		return err
+	}
+	return nil
 }
 
 // Addr is the address of the control connections, FabricAddr that of the lanes; both with the port that was taken.

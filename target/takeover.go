@@ -67,6 +67,8 @@ func checkPromotion(rep *Replica, force bool) *Refusal {
 	switch {
 	case force:
 		return nil
+	case rep.Writer.IsZero() || rep.Gen == 0:
+		return refuse(wire.StatusInconsistent, "the copy has never received the pool: promote another copy, or an empty one with --force")
 	case rep.Flags&wire.FlagInconsistent != 0:
 		return refuse(wire.StatusInconsistent, "the copy is inconsistent: a copy to it did not finish, or a write to it failed; "+
 			"promote another copy, or lose data with --force")
