@@ -103,7 +103,8 @@ func tryLock(file string, cmd int) error {
 // client starts clientMain in a process of its own.
 func client(args ...any) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), clientEnv+"="+strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+	cmd.Env = append(os.Environ(), clientEnv+"="+strings.TrimSuffix(fmt.Sprintln(args...), "\n"),
+		"GORACE=atexit_sleep_ms=0") // else each one waits a second at its end
 	cmd.Stderr = os.Stderr
 	return cmd
 }

@@ -187,6 +187,44 @@ func TestLookup_Dot(t *testing.T) {
 	}
 }
 
+// Each reply that names an inode is one reference; an inode without names lives until the last one is given back.
+func TestReferences(t *testing.T) {
+	s, _, ino := newFile(t) // CREATE: the first
+	root := fuse.InHeader{NodeId: volume.Root}
+	var out fuse.EntryOut
+	list := fuse.NewDirEntryList(make([]byte, 4096), 0)
+	for what, st := range map[string]fuse.Status{
+		"lookup":      s.Lookup(nil, &root, "file", &out),
+		"link":        s.Link(nil, &fuse.LinkIn{InHeader: root, Oldnodeid: ino}, "second", &out),
+		"readdirplus": s.ReadDirPlus(nil, &fuse.ReadIn{InHeader: root}, list), // both names
+		"unlink":      s.Unlink(nil, &root, "file"),
+		"unlink too":  s.Unlink(nil, &root, "second"),
+	} {
+		if !st.Ok() {
+			t.Fatalf("%s: %v", what, st)
+		}
+	}
+	alive := func() bool {
+		for more := true; more; {
+			var err error
+			if more, err = s.vol.Reclaim(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := s.vol.GetAttr(ino)
+		return err == nil
+	}
+	for left := 5; left > 0; left-- {
+		if !alive() {
+			t.Fatalf("the inode is gone with %d references left", left)
+		}
+		s.Forget(ino, 1)
+	}
+	if alive() {
+		t.Error("the inode outlives its last reference")
+	}
+}
+
 func TestCounts(t *testing.T) {
 	s, _, ino := newFile(t)
 	before := s.Counts()
