@@ -258,7 +258,7 @@ func connectPrivate(t testing.TB, g wire.Grant, private []byte) (*link, error) {
 	check(err)
 	t.Cleanup(func() { l.qp.Close() })
 	for i := range uint64(2 * linkSlots) {
-		l.postRecv(i)
+		check(l.postRecv(i))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -275,11 +275,9 @@ func mustConnect(t testing.TB, g wire.Grant) *link {
 	return l
 }
 
-func (l *link) postRecv(i uint64) {
+func (l *link) postRecv(i uint64) error {
 	sge := verbs.SGE{MR: l.mr, Off: l.recvs + i*wire.AnswerSize, Len: wire.AnswerSize}
-	if err := l.qp.PostRecv([]verbs.RecvWR{{ID: i, Local: sge}}); err != nil {
-		l.t.Fatal(err)
-	}
+	return l.qp.PostRecv([]verbs.RecvWR{{ID: i, Local: sge}})
 }
 
 // write places b at pool offset off.
@@ -323,7 +321,9 @@ func (l *link) answer() (wire.FlushAnswer, error) {
 				return a, err
 			}
 			l.answers = append(l.answers, a)
-			l.postRecv(wc.ID)
+			if err := l.postRecv(wc.ID); err != nil {
+				return a, err
+			}
 		}
 		if time.Now().After(deadline) {
 			return wire.FlushAnswer{}, errors.New("no answer")
