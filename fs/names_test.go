@@ -158,8 +158,15 @@ func TestNames(t *testing.T) {
 	for _, n := range []int{1, 255, 256, 257, 4095} {
 		target, link := strings.Repeat("t", n), d.path(fmt.Sprintf("link%d", n))
 		must(t, os.Symlink(target, link))
-		if got, err := os.Readlink(link); err != nil || got != target {
-			t.Errorf("link of %d bytes reads %d bytes, %v", n, len(got), err)
+		cost, _ := d.requests(func() {
+			for range 2 {
+				if got, err := os.Readlink(link); err != nil || got != target {
+					t.Errorf("link of %d bytes reads %d bytes, %v", n, len(got), err)
+				}
+			}
+		})
+		if cost[OpReadlink] != 1 {
+			t.Errorf("%d READLINK for two looks at a link of %d bytes", cost[OpReadlink], n)
 		}
 	}
 }
