@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"maps"
@@ -187,6 +188,44 @@ func TestTree_WorstIsAnUpperBound(t *testing.T) {
 	}
 }
 
+// All leaves hold two entries and are full. One put goes below each inner node of level 1 that is full too, so that both split.
+func TestTree_WorstWithFullInnerNodes(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	p := newPool(t, 1024, 20000, nil)
+	tr, _ := Create(p.config(), 1)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	v := make([]byte, MaxValue(1024))
+	for range 6000 {
+		if err := tr.Put(newKey(rng.Uint64(), 0), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clear(p.open)
+	tr.Freeze(nil)
+	var keys []Key
+	_ = tr.Walk(false, func(off uint64, level int, _ uint64) error {
+		if nd := tr.at(off); level == 1 && nd.used()+slotSize+childSize > nd.capacity() {
+			for i := range nd.count() {
+				if leaf, err := tr.enterChild(nd, i); err == nil && leaf.count() == 2 {
+					keys = append(keys, leaf.key(1).Next())
+					break
+				}
+			}
+		}
+		return nil
+	}, nil)
+	worst, before := tr.Worst(len(keys)), p.allocs
+	for _, k := range keys {
+		if err := tr.Put(k, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := p.allocs - before; len(keys) < 3 || got < 4*len(keys) || got > worst {
+		t.Errorf("%d puts allocated %d nodes, Worst said %d", len(keys), got, worst)
+	}
+}
+
 func TestTree_WalkFindsEveryFlippedByte(t *testing.T) {
 	c := build(t, 1024, 150, 1)
 	var offs []uint64
@@ -207,6 +246,52 @@ func TestTree_WalkFindsEveryFlippedByte(t *testing.T) {
 		}
 	}
 	isCorrupt(t, c.tree.Err())
+}
+
+// What the CRC of a node confirms can still be wrong: keys out of order, or not those that the parent gives.
+func TestTree_WalkChecksKeys(t *testing.T) {
+	c := build(t, 1024, 300, 1)
+	root, birth, height := c.tree.Root()
+	inner, err := c.tree.enterChild(c.tree.at(root), 1)
+	if err != nil || height != 3 {
+		t.Fatalf("height %d, %v", height, err)
+	}
+	leaf, err := c.tree.enterChild(inner, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wrong := range map[string]struct {
+		nd         node
+		slot, byte int
+		by         byte
+	}{
+		"first key of an inner node": {inner, 0, 8, 1},
+		"key above the bound":        {leaf, leaf.count() - 1, 7, 0xff},
+		"keys out of order":          {leaf, 1, 7, 0xff},
+		"key below the bound":        {leaf, 0, 0, leaf[slotsOff]},
+	} {
+		wrong.nd.slot(wrong.slot)[wrong.byte] ^= wrong.by
+		binary.LittleEndian.PutUint32(wrong.nd[crcOff:], c.tree.crc(wrong.nd))
+		if wrong.by != 0 && c.tree.Walk(true, nil, nil) == nil {
+			t.Errorf("%s: nobody sees it", name)
+		}
+		wrong.nd.slot(wrong.slot)[wrong.byte] ^= wrong.by
+		binary.LittleEndian.PutUint32(wrong.nd[crcOff:], c.tree.crc(wrong.nd))
+	}
+	fresh := New(c.config(), root, birth, height, c.tree.Epoch())
+	if err := fresh.Walk(true, nil, nil); err != nil {
+		t.Errorf("all is put right again: %v", err)
+	}
+	leaf.slot(1)[7] = 0xff // a key far above the next ones
+	last := Key{}
+	fresh.Ascend(Key{}, newKey(^uint64(0), ^uint64(0)), func(k Key, _ []byte) bool {
+		if k != (Key{}) && !last.Less(k) {
+			t.Errorf("ascend went from %x back to %x", last, k)
+		}
+		last = k
+		return true
+	})
+	isCorrupt(t, fresh.Err())
 }
 
 // damagePool lets anything be freed.
