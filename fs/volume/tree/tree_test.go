@@ -251,7 +251,15 @@ func TestTree_WalkFindsEveryFlippedByte(t *testing.T) {
 // What the CRC of a node confirms can still be wrong: keys out of order, or not those that the parent gives.
 func TestTree_WalkChecksKeys(t *testing.T) {
 	c := build(t, 1024, 300, 1)
+	if _, err := c.tree.Delete(Key{}); err != nil { // so that no leaf shows that the first inner key is wrong
+		t.Fatal(err)
+	}
+	c.flip()
 	root, birth, height := c.tree.Root()
+	first, err := c.tree.enterChild(c.tree.at(root), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	inner, err := c.tree.enterChild(c.tree.at(root), 1)
 	if err != nil || height != 3 {
 		t.Fatalf("height %d, %v", height, err)
@@ -265,7 +273,7 @@ func TestTree_WalkChecksKeys(t *testing.T) {
 		slot, byte int
 		by         byte
 	}{
-		"first key of an inner node": {inner, 0, 8, 1},
+		"first key of an inner node": {first, 0, 8, 1},
 		"key above the bound":        {leaf, leaf.count() - 1, 7, 0xff},
 		"keys out of order":          {leaf, 1, 7, 0xff},
 		"key below the bound":        {leaf, 0, 0, leaf[slotsOff]},
