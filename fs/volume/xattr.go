@@ -133,23 +133,46 @@ func (v *Volume) setXattr(ino Ino, name string, value []byte, flags uint32) erro
 
 // storeXattr stores a large value in a run of blocks of its own, which becomes durable with the group.
 func (v *Volume) storeXattr(value []byte) (layout.XattrRun, error) {
-	want := blocksOf(uint64(len(value)))
-	blk, got := v.allocData(0, want)
-	short := got < want || !v.nodesFor(2, false)
-	if !short {
-		r, err := v.store(mapping{state: hole, pblk: blk, n: want}, 0, value)
-		if err == nil {
-			v.group.ranges = append(v.group.ranges, r)
-			return layout.XattrRun{Pblk: blk, N: uint32(want)}, nil
-		}
-		v.space.FreeData(blk, got)
+	n := blocksOf(uint64(len(value)))
+	blk, ok := v.allocRun(n)
+	if !ok {
+		return layout.XattrRun{}, ErrShort
+	}
+	r, err := v.store(mapping{state: hole, pblk: blk, n: n}, 0, value)
+	if err == nil && !v.nodesFor(2, false) {
+		err = ErrShort
+	}
+	if err != nil {
+		v.space.FreeData(blk, n)
 		return layout.XattrRun{}, err
 	}
-	if got > 0 {
-		v.space.FreeData(blk, got)
-	}
-	return layout.XattrRun{}, ErrShort
+	v.group.ranges = append(v.group.ranges, r)
+	return layout.XattrRun{Pblk: blk, N: uint32(n)}, nil
 }
+
+// runTries is how many shorter runs allocRun passes over.
+const runTries = 32
+
+// allocRun takes n blocks in one run.
+func (v *Volume) allocRun(n uint64) (blk uint64, ok bool) {
+	var short [runTries]run
+	tries := 0
+	for ; tries < runTries && !ok; tries++ {
+		var got uint64
+		blk, got = v.allocData(0, n)
+		if ok = got == n; ok || got == 0 {
+			break
+		}
+		short[tries] = run{blk, got}
+	}
+	for _, s := range short[:tries] {
+		v.space.FreeData(s.blk, s.n)
+	}
+	return blk, ok
+}
+
+// run is n blocks from blk on.
+type run struct{ blk, n uint64 }
 
 // freeXattr gives up the blocks of an attribute and tells how many there were.
 func (v *Volume) freeXattr(x *layout.Xattr) uint64 {
