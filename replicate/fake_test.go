@@ -29,8 +29,9 @@ type fakeTarget struct {
 	asked   atomic.Uint64 // those that wanted an answer
 	seals   chan pmem.Seal
 
+	ending  sync.Mutex
 	mu      sync.Mutex
-	mem     []byte
+	mem     []byte // looked at by tests after hangUp: the race detector does not see that an answer over TCP orders it
 	st      wire.State
 	session uint64 // number of the last one
 	pd      verbs.PD
@@ -78,7 +79,10 @@ func (f *fakeTarget) hangUp() {
 	f.endSession()
 }
 
+// endSession returns when no handler of an older session touches the memory any more.
 func (f *fakeTarget) endSession() {
+	f.ending.Lock()
+	defer f.ending.Unlock()
 	f.mu.Lock()
 	lanes, mr, pd := f.lanes, f.mr, f.pd
 	f.lanes, f.mr, f.pd = nil, nil, nil
@@ -283,7 +287,6 @@ func (h *fakeHandler) flush(slot uint64, n int) {
 	if err := m.Decode(h.in.Bytes()[slot*wire.MaxFlush:][:n]); err != nil {
 		f.t.Errorf("flush request: %v", err)
 	}
-	f.sends.Add(1)
 	if where, ok := m.Check(uint64(len(f.mem))); !ok || m.Session != h.session {
 		f.t.Errorf("flush request of session %d with a bad offset %d", m.Session, where)
 		return
@@ -298,6 +301,7 @@ func (h *fakeHandler) flush(slot uint64, n int) {
 		default:
 		}
 	}
+	f.sends.Add(1)
 	if !m.Answer {
 		return
 	}
