@@ -166,16 +166,12 @@ func (q *qp) answer() bool {
 		q.mu.Unlock()
 		return false
 	}
-	r := q.inbound.at(q.inbound.head)
+	// The place is free before the response is out: with the last byte of that the peer may send its next Read.
+	r := *q.inbound.at(q.inbound.head)
+	*q.inbound.at(q.inbound.head) = inboundRead{}
+	q.inbound.head++
 	q.mu.Unlock()
 
 	h := header{tagged: true, op: opReadResp, stag: r.req.sinkSTag, to: r.req.sinkTO}
-	if !q.tx.message(&h, r.mr, r.off, uint64(r.req.size), noOwner) || !q.tx.flush() {
-		return false
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	*r = inboundRead{}
-	q.inbound.head++
-	return true
+	return q.tx.message(&h, r.mr, r.off, uint64(r.req.size), noOwner) && q.tx.flush()
 }

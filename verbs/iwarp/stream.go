@@ -144,6 +144,7 @@ func (in *input) once(fd uintptr) (int, unix.Errno) {
 		defer in.into.release()
 	}
 	n, e := readv(fd, in.iov[:in.n])
+	afterRead()
 	if e != 0 {
 		n = 0
 	}
@@ -166,6 +167,7 @@ func (s *stream) write(iov []unix.Iovec, wait bool) (done int, rest []unix.Iovec
 // step writes until all is sent, an error, or a full socket.
 func (out *output) step(fd uintptr) bool {
 	for len(out.iov) > 0 {
+		beforeWrite()
 		n, e := writev(fd, out.iov[:min(len(out.iov), maxIovecs)])
 		switch {
 		case e == unix.EINTR:

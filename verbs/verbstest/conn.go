@@ -92,11 +92,9 @@ func (d *device) Connect(ctx context.Context, v verbs.QP, addr string, private [
 	if len(private) > verbs.MaxPrivate {
 		return nil, fmt.Errorf("verbstest: %d bytes of private data are more than %d", len(private), verbs.MaxPrivate)
 	}
-	d.fabric.mu.Lock()
-	l := d.fabric.listeners[addr]
-	d.fabric.mu.Unlock()
-	if l == nil {
-		return nil, fmt.Errorf("verbstest: connect to %s: nobody listens there", addr)
+	l, err := d.find(q, addr)
+	if err != nil {
+		return nil, fmt.Errorf("verbstest: connect to %s: %w", addr, err)
 	}
 	r := &connRequest{from: q, private: slices.Clone(private), listener: l, answer: make(chan answer, 1)}
 	select {
@@ -112,6 +110,17 @@ func (d *device) Connect(ctx context.Context, v verbs.QP, addr string, private [
 	case <-ctx.Done():
 		return nil, ended(ctx, addr)
 	}
+}
+
+// find returns the listener at addr, if q can be connected to it.
+func (d *device) find(q *qp, addr string) (*listener, error) {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	l := d.fabric.listeners[addr]
+	if l == nil {
+		return nil, errors.New("nobody listens there")
+	}
+	return l, q.unused()
 }
 
 func ended(ctx context.Context, addr string) error {
