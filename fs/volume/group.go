@@ -188,7 +188,7 @@ func mergeRanges(rs []pmem.Range) []pmem.Range {
 func (v *Volume) WantCheckpoint() bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return !v.flip && (v.super.LogLen-v.log.Free() >= v.super.LogLen/4 || uint64(v.tree.Born()) >= max(v.limits.nodes/4, 1))
+	return !v.flip && (v.super.LogLen-v.log.Free() >= v.super.LogLen/4 || uint64(v.tree.Born()) >= max(v.limits.reserve/4, 1))
 }
 
 // errFlip is never seen outside: CloseEpoch reports it as false.

@@ -98,18 +98,21 @@ type limits struct {
 	dirty   int    // dirty ranges of one file, and of a group
 	aside   int    // bytes of log set aside
 	value   int    // bytes of a value in the tree
-	nodes   uint64 // nodes of the reserve
+	reserve uint64 // nodes that data leave free
+	floor   uint64 // nodes that all but deletions leave free
 }
 
 func limitsOf(s *layout.Super) limits {
 	body := int(min(s.LogLen/4, layout.MaxBody)) - layout.RecordHeader
+	reserve := uint64(s.Reserve) * uint64(s.Chunk) / uint64(s.NodeSize)
 	return limits{
 		body:    body,
 		pending: min(1024, body/2/extentBytes),
 		dirty:   4096,
 		aside:   int(s.LogLen / 4),
 		value:   tree.MaxValue(int(s.NodeSize)),
-		nodes:   uint64(s.Reserve) * uint64(s.Chunk) / uint64(s.NodeSize),
+		reserve: reserve,
+		floor:   reserve / 2,
 	}
 }
 
@@ -129,11 +132,12 @@ func (v *Volume) admit(c cost, dig bool) error {
 	return nil
 }
 
-// nodesFor tells whether there are nodes for so many edits and for what is pending.
+// nodesFor tells whether there are nodes for so many edits and for what is pending. Data keep out of the reserve; half of it
+// is for metadata when data lie everywhere else, half is for deletions alone.
 func (v *Volume) nodesFor(edits int, dig bool) bool {
 	need := uint64(v.tree.Worst(edits + v.aside.edits))
 	if !dig {
-		need += v.limits.nodes
+		need += v.limits.floor
 	}
 	return v.space.NodesAvailable() >= need
 }

@@ -165,7 +165,8 @@ func (v *Volume) allocate(f *file, lblk, n uint64) (blk, got uint64, err error) 
 		return blk, got, nil
 	}
 	v.releaseAhead(f)
-	blk, got = v.allocData(v.goal(f, lblk), n+f.lookahead(lblk))
+	goal := v.goal(f, lblk)
+	blk, got = v.allocData(goal, n+f.lookahead(lblk, goal))
 	if got == 0 {
 		return 0, 0, ErrShort
 	}
@@ -206,9 +207,10 @@ func (v *Volume) goal(f *file, lblk uint64) uint64 {
 	return 0
 }
 
-// lookahead is how many blocks to allocate beyond an append: as many as the file has, so that small files waste none.
-func (f *file) lookahead(lblk uint64) uint64 {
-	if lblk == 0 || lblk*layout.BlockSize < f.ind.Size {
+// lookahead is how many blocks to allocate beyond an append, which follows the block before goal: as many as the file has, so
+// that small files waste none.
+func (f *file) lookahead(lblk, goal uint64) uint64 {
+	if goal == 0 || lblk*layout.BlockSize < f.ind.Size {
 		return 0
 	}
 	return min(f.ind.Blocks, aheadMax)
