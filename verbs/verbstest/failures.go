@@ -209,7 +209,7 @@ func testCloseFlushes(t *testing.T, p Provider) {
 func testCloseWhileBusy(t *testing.T, p Provider) {
 	const size = 100_000
 	for range 5 {
-		a, b := p.pair(t, 2*size)
+		a, b := p.pair(t, 3*size)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for _, d := range [][2]*side{{a, b}, {b, a}} {
@@ -251,7 +251,7 @@ func hammer(t *testing.T, s, o *side, size int, stop <-chan struct{}) {
 			return
 		default:
 		}
-		wrs := []verbs.SendWR{s.write(id, 0, size, o, size), s.read(id+1, size, size, o, 0)}
+		wrs := []verbs.SendWR{s.write(id, 0, size, o, size), s.read(id+1, 2*size, size, o, 0)}
 		switch err := s.qp.PostSend(wrs); {
 		case err == nil:
 			open[id], open[id+1] = true, true
