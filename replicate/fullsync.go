@@ -135,9 +135,9 @@ func (r *Replica) copyStart(l *connection, n uint64, ranges []pmem.Range, seal p
 	return l.lane.start(n|copyBit, ranges, seal, false)
 }
 
-// copyWait waits for the oldest drain of the copy.
+// copyWait waits for the oldest drain of the copy. A dead target is noticed earlier, by a ping.
 func (r *Replica) copyWait(ctx context.Context, l *connection) error {
-	limit := time.NewTimer(r.machine.limit())
+	limit := time.NewTimer(RequestTimeout)
 	defer limit.Stop()
 	select {
 	case o := <-l.copied:

@@ -515,3 +515,17 @@ func BenchmarkDrain(b *testing.B) {
 		}
 	}
 }
+
+func newFilledRegion() pmem.Region {
+	region := pmem.NewHeap(testSize)
+	fill(region.Bytes(), rand.New(rand.NewPCG(7, 8)))
+	return region
+}
+
+// sealsOf are the seal words as they stand in the region.
+func sealsOf(region pmem.Region) (seals []pmem.Seal) {
+	for _, off := range superSeals {
+		seals = append(seals, pmem.Seal{Off: off, Val: binary.LittleEndian.Uint64(region.Bytes()[off:])})
+	}
+	return seals
+}

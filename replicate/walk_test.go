@@ -19,7 +19,7 @@ func TestMachine_RandomWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	drained := 0
-	for run := range uint64(10000) {
+	for run := range uint64(4000) {
 		w := &walk{bench: newBench(t, testTimeout), rng: rand.New(rand.NewPCG(seed, run)), peer: peerState(), executed: map[uint64]bool{}}
 		if w.rng.IntN(3) == 0 {
 			w.bench.m.timeout = 0
