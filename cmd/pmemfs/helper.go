@@ -63,11 +63,7 @@ func mountHelper(args []string) error {
 	if err != nil {
 		return &exitError{exitMountUsage, err}
 	}
-	cmd := mountCmd{Options: h.options, Foreground: h.foreground, LogFile: defaultLog}
-	cmd.Mountpoint = h.words[len(h.words)-1]
-	if len(h.words) == 2 {
-		cmd.Config = h.words[0]
-	}
+	cmd := mountCmd{Args: h.words, Options: h.options, Foreground: h.foreground, LogFile: defaultLog}
 	if h.fake {
 		return nil
 	}

@@ -26,11 +26,12 @@ const (
 )
 
 type mountCmd struct {
-	Config     string   `arg:"" optional:"" help:"Configuration or pool set file (default: /etc/pmemfs/pmemfs.toml)."`
-	Mountpoint string   `arg:"" help:"Directory to mount at."`
+	Args       []string `arg:"" name:"path" help:"[CONFIG] MOUNTPOINT. CONFIG is a configuration or pool set file, by default /etc/pmemfs/pmemfs.toml."`
 	Options    []string `short:"o" sep:"none" help:"Mount options as in fstab: ro, noatime, nosuid, sync, config=FILE, ..."`
 	Foreground bool     `short:"f" help:"Stay in the foreground and log to stderr."`
 	LogFile    string   `help:"Log of the daemon." default:"/var/log/pmemfs.log"`
+
+	config, mountpoint string // absolute
 }
 
 // Run mounts in the background: it starts itself again as a daemon and returns when that says that the mount answers.
@@ -53,17 +54,19 @@ func (c *mountCmd) Run() error {
 
 // resolve settles configuration file and mount point as absolute paths: a daemon has no working directory.
 func (c *mountCmd) resolve(opts *fs.Options) (err error) {
+	c.config = defaultConfig
 	switch {
-	case c.Config != "":
+	case len(c.Args) == 2:
+		c.config = c.Args[0]
+	case len(c.Args) != 1:
+		return fmt.Errorf("want [CONFIG] MOUNTPOINT, got %d paths", len(c.Args))
 	case opts.Config != "":
-		c.Config = opts.Config
-	default:
-		c.Config = defaultConfig
+		c.config = opts.Config
 	}
-	if c.Config, err = filepath.Abs(c.Config); err != nil {
+	if c.config, err = filepath.Abs(c.config); err != nil {
 		return err
 	}
-	c.Mountpoint, err = filepath.Abs(c.Mountpoint)
+	c.mountpoint, err = filepath.Abs(c.Args[len(c.Args)-1])
 	return err
 }
 
@@ -83,7 +86,7 @@ func (c *mountCmd) background() error {
 		return err
 	}
 	defer r.Close()
-	args := []string{"mount", "--log-file", c.LogFile, c.Config, c.Mountpoint}
+	args := []string{"mount", "--log-file", c.LogFile, c.config, c.mountpoint}
 	if o := strings.Join(c.Options, ","); o != "" {
 		args = append(args, "-o", o)
 	}
@@ -134,14 +137,14 @@ func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
 // serve mounts, reports "ok", and returns when the file system has been unmounted and everything is on the copies. SIGTERM and
 // SIGINT unmount; a second one ends the wait for open files by a lazy unmount.
 func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, report func(string)) error {
-	cfg, set, err := initiator.Load(c.Config)
+	cfg, set, err := initiator.Load(c.config)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	m, err := initiator.Mount(ctx, initiator.MountConfig{
-		Config: cfg, Set: set, Mountpoint: c.Mountpoint, Options: opts, Log: log,
+		Config: cfg, Set: set, Mountpoint: c.mountpoint, Options: opts, Log: log,
 		Progress: func(text string) { report("progress " + text) },
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // commandTimeout bounds every command: nothing here may hang.
-const commandTimeout = 10 * time.Minute
+const commandTimeout = 2 * time.Minute
 
 // Stage owns daemons and mounts; Close ends them all.
 type Stage struct {

@@ -37,13 +37,14 @@ func MakePool(ctx context.Context, cfg *config.Mount, set *poolset.Set, p PoolPa
 
 // fill makes the file system. Durable order: first the volume, then the state that makes the copy a primary.
 func fill(local *pool.Pool, params volume.Params) error {
-	params.PoolUUID = local.Header().PoolUUID
+	head := local.Header()
+	params.PoolUUID = head.PoolUUID
 	params.HashKey = poolset.NewUUID()
 	if err := volume.Format(local.Region(), params); err != nil {
 		return err
 	}
 	return local.SetState(func(s *poolset.State) {
-		s.Writer, s.Gen, s.Flags = local.Header().CopyID, randomGeneration(), s.Flags|poolset.Clean
+		s.Writer, s.Gen, s.Flags = head.CopyID, randomGeneration(), s.Flags|poolset.Clean
 	})
 }
 
