@@ -82,6 +82,15 @@ func (c *Committer) SyncAll() error {
 	return c.wait(lsn)
 }
 
+// Settle makes everything durable and flips the root, so that the shared areas of all copies are equal while nobody changes
+// anything.
+func (c *Committer) Settle() error {
+	if err := c.SyncAll(); err != nil {
+		return err
+	}
+	return c.Checkpoint()
+}
+
 // Err is the sticky failure, nil while healthy.
 func (c *Committer) Err() error {
 	c.mu.Lock()
@@ -270,7 +279,7 @@ func (c *Committer) Close() error {
 	}
 	close(c.stop)
 	<-c.finished
-	err := errors.Join(c.SyncAll(), c.Checkpoint())
+	err := c.Settle()
 	c.mu.Lock()
 	c.closed = true
 	c.changed.Broadcast()

@@ -21,7 +21,7 @@ func (m *Mounted) answer(req control.Request) control.Reply {
 		return control.Reply{Status: m.status()}
 	case control.OpSync:
 		reply := control.Reply{}
-		if err := m.commit.SyncAll(); err != nil {
+		if err := m.commit.Settle(); err != nil {
 			reply.Error = err.Error()
 		}
 		reply.Status = m.status()
