@@ -304,13 +304,18 @@ func (x *rx) ended(err error, between bool) *failure {
 
 // misplaced is the failure of a placement: of the memory, or of the connection while its bytes were read. at names the victim.
 func (x *rx) misplaced(err error, at failure) *failure {
-	var fault *pmem.FaultError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &fault), errors.Is(err, unix.EFAULT), errors.Is(err, errGone):
-		at.status, at.err, at.term = verbs.StatusProtect, fmt.Errorf("iwarp: place received bytes: %w", err), errPlaceFault
-		return &at
+	if err == nil {
+		return nil // before anything escapes to the heap
 	}
-	return x.ended(err, false)
+	if !memoryFailed(err) {
+		return x.ended(err, false)
+	}
+	return &failure{status: verbs.StatusProtect, err: fmt.Errorf("iwarp: place received bytes: %w", err),
+		victim: at.victim, index: at.index, term: errPlaceFault}
+}
+
+// memoryFailed tells a failure of a region from one of the connection.
+func memoryFailed(err error) bool {
+	var fault *pmem.FaultError
+	return errors.As(err, &fault) || errors.Is(err, unix.EFAULT) || errors.Is(err, errGone)
 }
