@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// strangerTimeout is how long a control connection without a session may say nothing.
+	// strangerTimeout is how long a control connection that claimed no pool may say nothing.
 	strangerTimeout = 30 * time.Second
 	// writeTimeout bounds the sending of one frame.
 	writeTimeout = 5 * time.Second
@@ -55,7 +55,7 @@ func (c *conn) loop() error {
 	for {
 		deadline := time.Time{}
 		if c.pool == nil {
-			deadline = time.Now().Add(strangerTimeout)
+			deadline = time.Now().Add(c.srv.stranger)
 		}
 		if err := c.nc.SetReadDeadline(deadline); err != nil {
 			return err

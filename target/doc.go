@@ -10,7 +10,7 @@
 //
 // # How it works
 //
-// Each pool has one state machine (session.go, claim.go, promote.go): Step takes an event and returns actions. It has no
+// Each pool has one state machine (session.go, claim.go, takeover.go): Step takes an event and returns actions. It has no
 // goroutine, lock, clock, random source and I/O. A pool (pool.go) is its shell: it runs one event at a time under its lock and carries the
 // actions out. A grant (grant.go) is what a session may reach: a protection domain, the region from pool offset 4096 on,
 // and the lanes, each with a flush handler (lane.go).
@@ -20,12 +20,12 @@
 //
 // # Goroutines and locks
 //
-// Server.Run starts and joins: one goroutine for each listener (control, fabric, admin), one per control connection, one
-// per fabric connection request until it is answered, and one per control session that reports failed lanes. A grant owns
-// its flush handlers and joins them. Locks, outermost first:
+// Server.Run starts and joins: one goroutine for each listener (control, fabric, admin), one per control connection and per
+// client of the admin socket, one per fabric connection request until it is answered, and one per failed session until its copy is
+// marked. A grant owns its flush handlers and joins them. Locks, outermost first:
 //
-//	pool.mu      the machine, the open pool, its grant; held while actions run: disk, and up to endTimeout for handlers
-//	  Server.mu  tables of pools, grants and connections; leaf but for
+//	served.mu    the machine, the open pool, its grant; held while actions run: disk, and up to endTimeout for handlers
+//	  Server.mu  tables of pools, grants, connections and clients; leaf
 //	  grant.mu   lanes of a grant; leaf
 //	  conn.wmu   writing a frame, under writeTimeout; leaf
 //

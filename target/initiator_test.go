@@ -33,7 +33,8 @@ type rig struct {
 	dir  string
 	cfg  *config.Target
 	srv  *Server
-	stop func() // ends the server and waits; may be called twice
+	prep func(*Server) // before the server runs; may be nil
+	stop func()        // ends the server and waits; may be called twice
 }
 
 func quiet() *logrus.Logger {
@@ -69,6 +70,9 @@ func (r *rig) start() {
 	srv, err := Listen(r.cfg, dev, quiet())
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	if r.prep != nil {
+		r.prep(srv)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

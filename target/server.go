@@ -32,7 +32,8 @@ type Server struct {
 	cfg      config.Target
 	log      logrus.FieldLogger
 	device   verbs.Device  // nil in a server that only promotes
-	lockWait time.Duration // how long opening a pool waits for another user of it to end
+	lockWait time.Duration // how long opening a pool waits for a daemon that is about to end
+	stranger time.Duration // how long a control connection that claimed no pool may say nothing
 
 	control *net.TCPListener
 	fabric  verbs.Listener
@@ -50,7 +51,7 @@ type Server struct {
 
 // newServer makes a server that does not listen.
 func newServer(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) *Server {
-	return &Server{cfg: *cfg, log: log, device: dev,
+	return &Server{cfg: *cfg, log: log, device: dev, stranger: strangerTimeout,
 		pools: map[string]*served{}, grants: map[uint64]*grant{}, conns: map[ConnID]*conn{}, admins: map[net.Conn]struct{}{}}
 }
 

@@ -558,6 +558,38 @@ func TestServer_StopUnderLoad(t *testing.T) {
 	r.dial().mustClaim(claimFor(writerA, 1))
 }
 
+// A connection that claims nothing and says nothing is closed; one that has a session is not.
+func TestServe_Strangers(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	r.prep = func(s *Server) { s.stranger = 100 * time.Millisecond }
+	r.start()
+	c, silent := r.dial(), r.dial()
+	c.create()
+	c.mustClaim(claimFor(writerA, 1))
+	silent.nc.SetReadDeadline(time.Now().Add(patience))
+	if _, err := silent.nc.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the silent connection: %v", err)
+	}
+	time.Sleep(150 * time.Millisecond)
+	c.must(wire.TypePing, nil)
+}
+
+// More control connections than the daemon takes are closed, and do not harm those that are there.
+func TestServe_TooManyConnections(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	c.must(wire.TypePing, nil)
+	for range maxConns - 1 {
+		r.dial().must(wire.TypePing, nil)
+	}
+	extra := r.dial()
+	if _, err := extra.ask(wire.TypePing, nil); err == nil {
+		t.Error("one connection too many was served")
+	}
+	c.must(wire.TypePing, nil)
+}
+
 func TestListen_AddressInUse(t *testing.T) {
 	r := newRig(t)
 	cfg := *r.cfg

@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/target"
@@ -199,6 +201,35 @@ func TestDaemon_AfterSIGKILL(t *testing.T) {
 	again.Process.Signal(unix.SIGINT)
 	if code := wait(t, again); code != 0 {
 		t.Errorf("exit code %d\n%s", code, log)
+	}
+}
+
+// A promotion without a daemon waits for one that is about to end.
+func TestPromote_WaitsForDyingDaemon(t *testing.T) {
+	dir, conf := files(t)
+	cmd, ready, _ := daemon(t, nil, "--config", conf)
+	c, err := net.Dial("tcp", strings.TrimSuffix(strings.Fields(ready)[2], ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	pool := poolset.NewUUID()
+	ask(t, c, wire.TypeCreate, (&wire.Create{Attr: wire.Attr{PoolUUID: pool}, Pool: "p.set"}).Append(nil))
+	claim := wire.Claim{PoolUUID: pool, Writer: poolset.NewUUID(), Term: 1, Gen: 1, Lanes: 1, Durability: wire.DurabilityMemory, Pool: "p.set"}
+	var g wire.Grant
+	if err := g.Decode(ask(t, c, wire.TypeClaim, claim.Append(nil)).Body); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, c, wire.TypeSetState, (&wire.SetState{Session: g.Session, Gen: 1}).Append(nil))
+	time.AfterFunc(200*time.Millisecond, func() { cmd.Process.Kill(); cmd.Wait() })
+	cfg, err := config.LoadTarget(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	if term, err := target.Promote(cfg, "p.set", false, log); err != nil || term != 2 {
+		t.Errorf("term %d, %v (pool in %s)", term, err, dir)
 	}
 }
 
