@@ -73,6 +73,11 @@ func (v *Volume) extentFrom(ino Ino, b uint64) (start uint64, e layout.Extent, o
 	if start, e, ok = v.extentAt(ino, b); ok {
 		return start, e, true
 	}
+	return v.extentBehind(ino, b)
+}
+
+// extentBehind is the first extent of the tree that starts at block b or behind it.
+func (v *Volume) extentBehind(ino Ino, b uint64) (start uint64, e layout.Extent, ok bool) {
 	v.tree.Ascend(extentKey(ino, b), layout.MakeKey(ino, layout.TypeXattr, 0), func(k layout.Key, val []byte) bool {
 		var err error
 		e, err = layout.DecodeExtent(val)

@@ -203,9 +203,28 @@ func (v *Volume) discard(ino Ino) {
 	delete(v.files, ino)
 }
 
+// setAhead keeps a run for the next append to f. When all files together have very much of that, the others lose theirs.
+func (v *Volume) setAhead(f *file, a ahead) {
+	if v.ahead+a.n > v.space.Total()/64 {
+		v.releaseAll()
+	}
+	f.ahead = a
+	v.ahead += a.n
+}
+
 func (v *Volume) releaseAhead(f *file) {
 	if f.ahead.n > 0 {
 		v.space.FreeData(f.ahead.blk, f.ahead.n)
+		v.ahead -= f.ahead.n
 	}
 	f.ahead = ahead{}
+}
+
+func (v *Volume) releaseAll() {
+	if v.ahead == 0 {
+		return
+	}
+	for _, f := range v.files {
+		v.releaseAhead(f)
+	}
 }

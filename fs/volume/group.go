@@ -2,7 +2,6 @@ package volume
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
@@ -113,10 +112,12 @@ func (v *Volume) closeGroup() bool {
 }
 
 func (v *Volume) newJob() *Job {
-	j := &Job{}
+	var j *Job
 	if last := len(v.idle) - 1; last >= 0 {
 		j = v.idle[last]
 		v.idle = v.idle[:last]
+	} else {
+		j = new(Job)
 	}
 	v.seq++
 	j.Seq, j.Super = v.seq, false
@@ -191,25 +192,25 @@ func (v *Volume) WantCheckpoint() bool {
 	return !v.flip && (v.super.LogLen-v.log.Free() >= v.super.LogLen/4 || uint64(v.tree.Born()) >= max(v.limits.reserve/4, 1))
 }
 
-// errFlip is never seen outside: CloseEpoch reports it as false.
-var errFlip = errors.New("volume: the previous super is not sealed")
-
 // CloseEpoch closes the group, ends the epoch of the tree, writes the super of that state into the older slot, without its
 // seal, and queues its job. It returns false, and does nothing, while the previous super is not sealed: the older slot is
 // then the only one to recover from.
 func (v *Volume) CloseEpoch() (bool, error) {
-	err := v.change(v.closeEpoch)
-	if err == errFlip {
-		return false, nil
-	}
-	return err == nil, err
+	var closed bool
+	err := v.change(func() error {
+		if v.flip {
+			return nil
+		}
+		closed = true
+		return v.closeEpoch()
+	})
+	return closed && err == nil, err
 }
 
 func (v *Volume) closeEpoch() error {
-	if v.flip {
-		return errFlip
+	if v.closeGroup(); v.stopped != nil {
+		return v.stopped
 	}
-	v.closeGroup()
 	j := v.newJob()
 	j.Super, j.LSN = true, v.log.LSN()
 	epoch := v.tree.Epoch()

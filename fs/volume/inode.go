@@ -70,17 +70,6 @@ func (v *Volume) update(ino Ino, fn func(ind *layout.Inode)) {
 	}
 }
 
-// touch sets times of the inode to now.
-func (v *Volume) touch(ino Ino, mtime bool) {
-	now := v.now()
-	v.update(ino, func(ind *layout.Inode) {
-		ind.Ctime = now
-		if mtime {
-			ind.Mtime = now
-		}
-	})
-}
-
 func attrOf(ino Ino, ind *layout.Inode) Attr {
 	return Attr{
 		Ino: ino, Mode: ind.Mode, Nlink: ind.Nlink, UID: ind.UID, GID: ind.GID, Rdev: ind.Rdev,

@@ -534,11 +534,8 @@ func (f *fuzzer) crashed(keep float64) {
 
 func TestRandomAgainstModel(t *testing.T) {
 	rnd := random(t)
-	rounds, ops := 60, 120
-	if testing.Short() {
-		rounds = 10
-	}
-	r := newRig(t, 24<<20, Params{NodeSize: pick(rnd, []uint32{1024, 2048, 4096}), LogLen: 2 << 20})
+	const rounds, ops = 30, 150
+	r := newRig(t, 16<<20, Params{NodeSize: pick(rnd, []uint32{1024, 2048, 4096}), LogLen: 2 << 20})
 	f := newFuzzer(r, rnd)
 	for range rounds {
 		for range 1 + rnd.IntN(ops) {

@@ -24,13 +24,13 @@ type slots struct {
 
 // readSlots finds the super slot to recover from: the valid one with the higher epoch.
 func readSlots(read func(off uint64, b []byte) error, uuid [16]byte, poolSize uint64) (slots, error) {
+	if poolSize < MinPool {
+		return slots{}, fmt.Errorf("%w: pool of %d bytes: found less than the smallest pool, %d: is the file truncated?", ErrCorrupt, poolSize, MinPool)
+	}
 	var sup [2]layout.Super
 	var errs [2]error
 	for i, off := range [2]uint64{layout.SuperOff0, layout.SuperOff1} {
 		var b [layout.SuperEnd]byte
-		if poolSize < MinPool {
-			return slots{}, fmt.Errorf("%w: pool of %d bytes: found less than the smallest pool, %d: is the file truncated?", ErrCorrupt, poolSize, MinPool)
-		}
 		if err := read(off, b[:]); err != nil {
 			return slots{}, fmt.Errorf("super slot at offset %d: %w", off, err)
 		}

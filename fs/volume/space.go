@@ -120,7 +120,7 @@ func limitsOf(s *layout.Super) limits {
 // ErrShort. It may move pending content into the group and close the group. dig lets deletions use the reserve.
 func (v *Volume) admit(c cost, dig bool) error {
 	if !v.nodesFor(c.edits, dig) {
-		v.flushFiles()
+		v.relieve()
 		if !v.nodesFor(c.edits, dig) {
 			return ErrShort
 		}
@@ -130,6 +130,12 @@ func (v *Volume) admit(c cost, dig bool) error {
 		return ErrShort
 	}
 	return nil
+}
+
+// relieve gives back what is set aside: for pending content by moving it into the group, for appends at once.
+func (v *Volume) relieve() {
+	v.flushFiles()
+	v.releaseAll()
 }
 
 // nodesFor tells whether there are nodes for so many edits and for what is pending. Data keep out of the reserve; half of it
@@ -165,16 +171,12 @@ func (v *Volume) logFor(n, aside int, dig bool) bool {
 func (v *Volume) StatFS() Stat {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	var ahead uint64
-	for _, f := range v.files {
-		ahead += f.ahead.n
-	}
 	perBlock := layout.BlockSize / uint64(v.super.NodeSize)
 	used := v.space.data + (v.space.nodes+perBlock-1)/perBlock
 	return Stat{
 		Blocks: v.space.Total(),
-		Free:   v.space.Total() - used + ahead,
-		Avail:  v.space.DataAvailable() + ahead,
+		Free:   v.space.Total() - used + v.ahead,
+		Avail:  v.space.DataAvailable() + v.ahead,
 		Inodes: v.inodes,
 	}
 }

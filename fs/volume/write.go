@@ -149,7 +149,7 @@ func (v *Volume) roomToWrite(f *file) error {
 		v.flush(f)
 	}
 	if v.aside.bytes+oneMore.bytes > v.limits.aside || !v.nodesFor(oneMore.edits, false) {
-		v.flushFiles()
+		v.relieve()
 	}
 	if !v.nodesFor(oneMore.edits, false) || !v.logFor(0, v.aside.bytes+oneMore.bytes, false) {
 		return ErrShort
@@ -162,6 +162,7 @@ func (v *Volume) allocate(f *file, lblk, n uint64) (blk, got uint64, err error) 
 	if a := &f.ahead; a.n > 0 && a.lblk == lblk {
 		got, blk = min(n, a.n), a.blk
 		a.lblk, a.blk, a.n = a.lblk+got, a.blk+got, a.n-got
+		v.ahead -= got
 		return blk, got, nil
 	}
 	v.releaseAhead(f)
@@ -171,7 +172,7 @@ func (v *Volume) allocate(f *file, lblk, n uint64) (blk, got uint64, err error) 
 		return 0, 0, ErrShort
 	}
 	if got > n {
-		f.ahead = ahead{lblk: lblk + n, blk: blk + n, n: got - n}
+		v.setAhead(f, ahead{lblk: lblk + n, blk: blk + n, n: got - n})
 		got = n
 	}
 	if !v.nodesFor(oneMore.edits, false) {
@@ -188,9 +189,7 @@ func (v *Volume) allocate(f *file, lblk, n uint64) (blk, got uint64, err error) 
 func (v *Volume) allocData(goal, n uint64) (blk, got uint64) {
 	blk, got, ok := v.space.AllocData(goal, n)
 	if !ok {
-		for _, f := range v.files {
-			v.releaseAhead(f)
-		}
+		v.releaseAll()
 		blk, got, _ = v.space.AllocData(goal, n)
 	}
 	return blk, got
