@@ -29,5 +29,6 @@
 //	  grant.mu   lanes of a grant; leaf
 //	  conn.wmu   writing a frame, under writeTimeout; leaf
 //
-// A flush handler takes none of them: it shares with the grant one atomic state per lane and one atomic failure.
+// A flush handler never takes served.mu, since its holder may be waiting for the handler, and takes no lock at all while
+// requests succeed: it shares with the grant one atomic state per lane and one atomic failure.
 package target
