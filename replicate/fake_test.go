@@ -22,6 +22,7 @@ type fakeTarget struct {
 	group   sync.WaitGroup
 
 	credits uint32
+	lanesAt string        // where grants send lanes
 	deaf    atomic.Bool   // requests and flushes are read and not answered
 	status  atomic.Uint32 // of the next flush answers
 	refuse  atomic.Uint32 // status of the next claims
@@ -56,6 +57,7 @@ func newFakeTarget(t testing.TB, dev verbs.Device, fabricAddr string, size int) 
 	if f.fabric, err = dev.Listen(fabricAddr); err != nil {
 		t.Fatal(err)
 	}
+	f.lanesAt = f.fabric.Addr().String()
 	f.group.Go(f.acceptControl)
 	f.group.Go(f.acceptLanes)
 	t.Cleanup(f.close)
@@ -187,7 +189,7 @@ func (f *fakeTarget) grant(c *wire.Claim) []byte {
 	if f.mr, err = f.pd.RegisterMR(f.mem[wire.FirstOffset:], verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		f.t.Error(err)
 	}
-	g := wire.Grant{Session: f.session, Fabric: f.fabric.Addr().String(), Base: f.mr.Addr(), RKey: f.mr.RKey(),
+	g := wire.Grant{Session: f.session, Fabric: f.lanesAt, Base: f.mr.Addr(), RKey: f.mr.RKey(),
 		Length: uint64(len(f.mem)) - wire.FirstOffset, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, PoolSize: uint64(len(f.mem))}
 	return g.Append(nil)
 }

@@ -18,7 +18,7 @@ type Config struct {
 	Name       string        // the target, for messages
 	Pool       string        // name of the pool set in the target's pool directory
 	Addr       string        // control address, "host:port"
-	Device     verbs.Device  // lives longer than the Replica
+	Device     verbs.Device  // lives longer than the Replica; a write timeout above Timeout/2 delays every failure by as much
 	Timeout    time.Duration // how long a lost target may take to come back; 0 = not at all
 	Durability uint32        // least class asked for: wire.DurabilityMemory or wire.DurabilityMedia
 	// OnDrained is called for each drain, in order, by one goroutine. After an error every later call has one.
