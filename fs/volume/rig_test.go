@@ -190,17 +190,26 @@ func (r *rig) check() {
 	}
 }
 
-// crash replaces the region by what a crash may leave: what is durable, and each line that was stored since with
-// probability keep. Then it opens the volume anew.
-func (r *rig) crash(rnd *rand.Rand, keep float64) {
-	r.t.Helper()
+// image is what a crash may leave: the durable bytes, and each other 8-byte word that was stored since with probability keep.
+func (r *rig) image(rnd *rand.Rand, keep float64) []byte {
 	live, image := r.region.Bytes(), bytes.Clone(r.media)
-	for off := 0; off < len(live); off += 64 {
-		if !bytes.Equal(image[off:off+64], live[off:off+64]) && rnd.Float64() < keep {
-			copy(image[off:off+64], live[off:off+64])
+	for at := 0; at < len(live); at += 4096 {
+		if bytes.Equal(image[at:at+4096], live[at:at+4096]) {
+			continue
+		}
+		for off := at; off < at+4096; off += 8 {
+			if rnd.Float64() < keep {
+				copy(image[off:off+8], live[off:off+8])
+			}
 		}
 	}
-	r.reopen(image)
+	return image
+}
+
+// crash opens what a crash may leave.
+func (r *rig) crash(rnd *rand.Rand, keep float64) {
+	r.t.Helper()
+	r.reopen(r.image(rnd, keep))
 }
 
 func (r *rig) reopen(image []byte) {
