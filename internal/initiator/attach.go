@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pmemfs/pmemfs/fs/commit"
 	"github.com/pmemfs/pmemfs/fs/volume"
@@ -56,7 +57,7 @@ func (m *Mounted) connect(ctx context.Context) error {
 	for _, remote := range m.Set.Replicas {
 		l := &link{remote: remote, conf: m.Config.Target(hostKey(remote))}
 		r, err := replicate.Connect(ctx, replicate.Config{
-			Name: remote.Host, Pool: remote.Name, Addr: l.conf.Address, Device: iwarp.New(iwarp.Options{CRC: l.conf.CRC}),
+			Name: remote.Host, Pool: remote.Name, Addr: l.conf.Address, Device: iwarp.New(iwarp.Options{CRC: l.conf.CRC, WriteTimeout: writeTimeout(m.Config.Timeout)}),
 			Timeout: m.Config.Timeout, Durability: uint32(l.conf.Durability), Log: m.Log.WithField("target", remote.Host), OnDrained: l.drained,
 		}, m.pool.Region(), id)
 		if err != nil {
@@ -66,6 +67,15 @@ func (m *Mounted) connect(ctx context.Context) error {
 		m.links = append(m.links, l)
 	}
 	return nil
+}
+
+// writeTimeout bounds one write to the network: posting happens inside the committer, and a network that takes nothing must
+// not hold it up for longer than the loss timeout.
+func writeTimeout(loss time.Duration) time.Duration {
+	if loss == 0 {
+		return time.Second
+	}
+	return loss / 2
 }
 
 // claim is step 5.

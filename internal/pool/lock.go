@@ -52,7 +52,7 @@ func acquire(set *poolset.Set, role string, wait time.Duration) (*lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
-	l, err := flock(set)
+	l, err := patientFlock(set)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +61,21 @@ func acquire(set *poolset.Set, role string, wait time.Duration) (*lock, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// lockGrace is how long a held lock may take to come free: whoever saw the daemon of a pool end may open the pool at once,
+// and must not lose against what the kernel still has to tidy up.
+const lockGrace = time.Second
+
+// patientFlock is flock with some tries more while the pool is in use.
+func patientFlock(set *poolset.Set) (*lock, error) {
+	for end := time.Now().Add(lockGrace); ; time.Sleep(pollStep) {
+		l, err := flock(set)
+		var inUse *InUseError
+		if err == nil || !errors.As(err, &inUse) || time.Now().After(end) {
+			return l, err
+		}
+	}
 }
 
 // flock opens and locks the lock file. Remove unlinks the file under the lock, so the lock counts only
