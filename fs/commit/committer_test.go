@@ -1,0 +1,308 @@
+package commit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+)
+
+const testPool = 8 << 20
+
+var testUUID = [16]byte{1, 2, 3}
+
+// replica is a target in memory: it copies the ranges from the local pool and stores the seal, in a goroutine of its own.
+type replica struct {
+	local, own pmem.Region
+	report     func(seq uint64, err error)
+	jobs       chan job
+	done       sync.WaitGroup
+
+	mu    sync.Mutex // protects all below
+	fail  error
+	count int
+}
+
+type job struct {
+	seq    uint64
+	ranges []pmem.Range
+	seal   pmem.Seal
+}
+
+func newReplica(t *testing.T, local pmem.Region) *replica {
+	r := &replica{local: local, own: heap(t), jobs: make(chan job, 64)}
+	copy(r.own.Bytes(), local.Bytes())
+	r.done.Add(1)
+	go r.run()
+	t.Cleanup(func() { close(r.jobs); r.done.Wait() })
+	return r
+}
+
+func (r *replica) run() {
+	defer r.done.Done()
+	for j := range r.jobs {
+		r.mu.Lock()
+		err := r.fail
+		r.count++
+		r.mu.Unlock()
+		for _, x := range j.ranges {
+			if err == nil {
+				copy(r.own.Bytes()[x.Off:x.Off+x.Len], r.local.Bytes()[x.Off:x.Off+x.Len])
+			}
+		}
+		if err == nil {
+			err = pmem.Drain(r.own, j.ranges, j.seal)
+		}
+		r.report(j.seq, err)
+	}
+}
+
+func (r *replica) Drain(seq uint64, ranges []pmem.Range, seal pmem.Seal) {
+	r.jobs <- job{seq, ranges, seal}
+}
+
+func (r *replica) drains() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+func (r *replica) breakWith(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = err
+}
+
+func heap(t *testing.T) pmem.Region {
+	t.Helper()
+	r := pmem.NewHeap(testPool)
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func testClock() volume.Time { return volume.Time{Sec: 1} }
+
+// start makes a volume, a replica of it, and a committer of both.
+func start(t *testing.T, interval time.Duration) (*volume.Volume, *replica, *Committer) {
+	t.Helper()
+	region := heap(t)
+	if err := volume.Format(region, volume.Params{PoolUUID: testUUID}); err != nil {
+		t.Fatal(err)
+	}
+	vol := open(t, region)
+	r := newReplica(t, region)
+	c := New(Config{Volume: vol, Region: region, Targets: []Copy{r}, Interval: interval})
+	r.report = func(seq uint64, err error) { c.Drained(1, seq, err) }
+	return vol, r, c
+}
+
+func open(t *testing.T, region pmem.Region) *volume.Volume {
+	t.Helper()
+	vol, _, err := volume.Open(region, volume.Options{PoolUUID: testUUID, Term: 1, Now: testClock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vol
+}
+
+func create(t *testing.T, vol *volume.Volume, name string, content []byte) volume.Ino {
+	t.Helper()
+	a, err := vol.Make(volume.Root, name, volume.Make{Mode: syscall.S_IFREG | 0o644})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vol.Write(a.Ino, 0, content, false); err != nil {
+		t.Fatal(err)
+	}
+	return a.Ino
+}
+
+// content reads the file name from what a region recovers to.
+func content(t *testing.T, region pmem.Region, name string) []byte {
+	t.Helper()
+	vol := open(t, region)
+	a, err := vol.Lookup(volume.Root, name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	b := make([]byte, a.Size)
+	if _, err := vol.Read(a.Ino, 0, b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestFsync_OneDrainOnTheTargetAndTheReplicaHasTheFile(t *testing.T) {
+	vol, r, c := start(t, time.Hour)
+	defer c.Close()
+	ino := create(t, vol, "f", []byte("acknowledged"))
+	if err := c.Fsync(ino, false); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.drains(); n != 1 {
+		t.Fatalf("%d drains for create, write and fsync, want 1", n)
+	}
+	if got := content(t, r.own, "f"); string(got) != "acknowledged" {
+		t.Fatalf("the replica recovers to %q", got)
+	}
+	if err := c.Fsync(ino, false); err != nil || r.drains() != 1 {
+		t.Fatalf("fsync with nothing new: %v, %d drains", err, r.drains())
+	}
+}
+
+func TestFsync_ConcurrentCallsShareDrains(t *testing.T) {
+	vol, r, c := start(t, time.Hour)
+	defer c.Close()
+	const files, rounds = 16, 20
+	inos := make([]volume.Ino, files)
+	for i := range inos {
+		inos[i] = create(t, vol, fmt.Sprint("f", i), []byte("x"))
+	}
+	var wg sync.WaitGroup
+	for _, ino := range inos {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for n := range rounds {
+				if _, err := vol.Write(ino, uint64(n), []byte("y"), false); err != nil {
+					t.Error(err)
+				}
+				if err := c.Fsync(ino, false); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	if n := r.drains(); n > files*rounds {
+		t.Fatalf("%d drains for %d fsyncs", n, files*rounds)
+	}
+	for i := range inos {
+		if got := content(t, r.own, fmt.Sprint("f", i)); !bytes.Equal(got, bytes.Repeat([]byte("y"), rounds)) {
+			t.Fatalf("file %d on the replica: %q", i, got)
+		}
+	}
+}
+
+func TestFsync_FailureIsStickyAndStopsTheVolume(t *testing.T) {
+	vol, r, c := start(t, time.Hour)
+	defer c.Close()
+	ino := create(t, vol, "f", []byte("old"))
+	if err := c.Fsync(ino, false); err != nil {
+		t.Fatal(err)
+	}
+	lost := errors.New("target lost")
+	r.breakWith(lost)
+	if _, err := vol.Write(ino, 0, []byte("new"), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fsync(ino, false); !errors.Is(err, lost) {
+		t.Fatalf("fsync on a lost target: %v", err)
+	}
+	r.breakWith(nil)
+	if err := c.Fsync(ino, false); !errors.Is(err, lost) {
+		t.Fatalf("a later fsync: %v, want the first failure", err)
+	}
+	if _, err := vol.Write(ino, 0, []byte("x"), false); !errors.Is(err, volume.ErrStopped) {
+		t.Fatalf("write after the failure: %v", err)
+	}
+	if got := content(t, r.own, "f"); string(got) != "old" {
+		t.Fatalf("the replica has %q", got)
+	}
+}
+
+func TestInterval_CommitsWithoutFsync(t *testing.T) {
+	vol, r, c := start(t, 20*time.Millisecond)
+	defer c.Close()
+	create(t, vol, "f", []byte("nobody asked"))
+	for end := time.Now().Add(10 * time.Second); r.drains() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no commit within 10 s at an interval of 20 ms")
+		}
+	}
+	if err := c.SyncAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, r.own, "f"); string(got) != "nobody asked" {
+		t.Fatalf("the replica has %q", got)
+	}
+}
+
+func TestClose_LeavesNothingToReplayAndEqualCopies(t *testing.T) {
+	vol, r, c := start(t, time.Hour)
+	for i := range 50 {
+		create(t, vol, fmt.Sprint("f", i), bytes.Repeat([]byte{byte(i)}, 1000*i))
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(r.local.Bytes(), r.own.Bytes()) {
+		t.Fatal("local pool and replica differ after Close")
+	}
+	_, found, err := volume.Open(r.own, volume.Options{PoolUUID: testUUID, Term: 2, Now: testClock})
+	if err != nil || found.Replayed != 0 {
+		t.Fatalf("the replica replays %d records: %v", found.Replayed, err)
+	}
+	if err := c.Fsync(volume.Root, false); err != nil && !errors.Is(err, ErrClosed) {
+		t.Fatalf("fsync after Close: %v", err)
+	}
+}
+
+func TestCheckpoint_FreesSpaceForTheNextFile(t *testing.T) {
+	vol, _, c := start(t, time.Hour)
+	defer c.Close()
+	big := make([]byte, 2<<20)
+	for i := range 20 {
+		ino := create(t, vol, "big", nil)
+		vol.Hold(ino)
+		_, err := vol.Write(ino, 0, big, false)
+		for n := 0; errors.Is(err, volume.ErrShort) && n < 2; n++ {
+			if err := c.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+			_, err = vol.Write(ino, 0, big, false)
+		}
+		if err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		if err := c.Fsync(ino, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := vol.Unlink(volume.Root, "big"); err != nil {
+			t.Fatal(err)
+		}
+		vol.Forget(ino, 1)
+	}
+}
+
+func TestFsync_AllocatesNothing(t *testing.T) {
+	region := heap(t)
+	if err := volume.Format(region, volume.Params{PoolUUID: testUUID}); err != nil {
+		t.Fatal(err)
+	}
+	vol := open(t, region)
+	c := New(Config{Volume: vol, Region: region, Interval: time.Hour})
+	defer c.Close()
+	block := make([]byte, 4096)
+	ino := create(t, vol, "f", block)
+	sync := func() {
+		if _, err := vol.Write(ino, 0, block, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Fsync(ino, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		sync()
+	}
+	if n := testing.AllocsPerRun(500, sync); n >= 1 {
+		t.Fatalf("%v allocations per write and fsync, want 0", n)
+	}
+}
