@@ -30,7 +30,8 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 3 {
-		return errors.New("wrong number of arguments\n" + usage)
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("wrong number of arguments")
 	}
 	switch args[0] {
 	case "append":
@@ -42,7 +43,7 @@ func run(args []string) error {
 	case "check-msync":
 		return checkMapped(args[1], args[2])
 	}
-	return fmt.Errorf("unknown command %q\n%s", args[0], usage)
+	return fmt.Errorf("unknown command %q", args[0])
 }
 
 // A record is 64 bytes: number u64, filler that depends on it, CRC-32 of the first 60 bytes.

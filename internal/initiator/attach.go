@@ -213,9 +213,7 @@ func (m *Mounted) adopt(ctx context.Context, before poolset.State) error {
 		}
 	}
 	next.Peers = [8]poolset.UUID{}
-	for i, p := range peers {
-		next.Peers[i] = p
-	}
+	copy(next.Peers[:], peers)
 	// Durable order: the local copy first. If the mount ends here, the next one finds targets of an older generation and copies.
 	err := m.pool.SetState(func(s *poolset.State) { s.Gen, s.History, s.Peers = next.Gen, next.History, next.Peers })
 	if err != nil {

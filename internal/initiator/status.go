@@ -44,6 +44,7 @@ func (m *Mounted) status() *control.Status {
 		c := control.Copy{
 			Name: l.remote.String(), Role: "target", State: r.State.String(), Durability: pool.Durability(r.Durability).String(), Address: l.conf.Address,
 			Provider: l.conf.Provider, Method: r.Method, InFlight: r.InFlight, AnswerAge: r.AnswerAge.Seconds(),
+			Sends: r.Sent.Sends, AnsweredSends: r.Sent.Answered, Writes: r.Sent.Writes, BytesSent: r.Sent.Bytes,
 		}
 		if r.Err != nil {
 			c.Error = r.Err.Error()
