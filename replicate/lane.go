@@ -37,6 +37,7 @@ type fabric struct {
 	dev   verbs.Device
 	pd    verbs.PD
 	local verbs.MR // pool offset 0 is byte 0
+	sent  traffic
 }
 
 func newFabric(dev verbs.Device, local []byte) (*fabric, error) {
@@ -49,7 +50,7 @@ func newFabric(dev verbs.Device, local []byte) (*fabric, error) {
 		pd.Close()
 		return nil, fmt.Errorf("device %s: registering %d bytes: %w", dev.Name(), len(local), err)
 	}
-	return &fabric{dev, pd, mr}, nil
+	return &fabric{dev: dev, pd: pd, local: mr}, nil
 }
 
 func (f *fabric) close() {

@@ -66,7 +66,7 @@ func (l *lane) postUnit(j *job) (bool, error) {
 		return false, nil
 	}
 	next, done := j.next, j.done
-	writes := l.gather(j)
+	writes, bytes := l.gather(j)
 	last := j.next == len(j.ranges)
 	// The Send that uses the last credit asks for an answer, and so does every answerEvery-th of a long drain.
 	l.silent++
@@ -82,6 +82,10 @@ func (l *lane) postUnit(j *job) (bool, error) {
 		j.next, j.done = next, done
 		return false, err
 	}
+	if !j.placed {
+		l.fab.sent.write(writes, bytes)
+	}
+	l.fab.sent.send(ask)
 	l.pushUnit(writes + 1)
 	l.sent++
 	if ask {
@@ -96,9 +100,8 @@ func (l *lane) postUnit(j *job) (bool, error) {
 }
 
 // gather takes ranges of j for one unit: the WRITEs go to l.wrs, unless the bytes are placed, and the ranges to l.msg.
-func (l *lane) gather(j *job) (writes int) {
+func (l *lane) gather(j *job) (writes int, bytes uint64) {
 	flat := l.flat[:0]
-	var bytes uint64
 	for j.next < len(j.ranges) && writes < unitWrites {
 		r := j.ranges[j.next]
 		piece := pmem.Range{Off: r.Off + j.done, Len: r.Len - j.done}
@@ -125,7 +128,7 @@ func (l *lane) gather(j *job) (writes int) {
 		}
 	}
 	l.msg.Ranges = flat
-	return writes
+	return writes, bytes
 }
 
 // near reports whether b begins at the end of a or a little after it.
@@ -155,6 +158,7 @@ func (l *lane) write(r pmem.Range) (bool, error) {
 	if err := l.qp.PostSend(l.wrs[:1]); err != nil {
 		return false, err
 	}
+	l.fab.sent.write(1, r.Len)
 	l.pushUnit(1)
 	return true, nil
 }

@@ -37,6 +37,7 @@ type Status struct {
 	Durability uint32        // what the target promises
 	AnswerAge  time.Duration // since the last sign of life
 	InFlight   int           // drains started and not reported
+	Sent       Traffic
 }
 
 // Replica is one target's copy of the pool, as the initiator sees it.
@@ -184,7 +185,7 @@ func (r *Replica) Status() Status {
 	m := r.machine
 	return Status{
 		State: m.State(), Err: m.Err(), Term: m.id.Term, Address: r.cfg.Addr, Provider: r.cfg.Device.Name(), Method: "GPSPM",
-		Durability: m.peer.Durability, AnswerAge: r.now() - m.heardAt, InFlight: m.n + len(r.reports),
+		Durability: m.peer.Durability, AnswerAge: r.now() - m.heardAt, InFlight: m.n + len(r.reports), Sent: r.fab.sent.now(),
 	}
 }
 

@@ -65,6 +65,11 @@ type Copy struct {
 	AnswerAge  float64 `json:"last_answer_age_seconds"`
 	InFlight   int     `json:"drains_in_flight"`
 	Error      string  `json:"error,omitempty"`
+	// Of a target: flush messages sent, those that asked for an answer, RDMA WRITEs, and bytes written by them.
+	Sends         uint64 `json:"sends,omitempty"`
+	AnsweredSends uint64 `json:"answered_sends,omitempty"`
+	Writes        uint64 `json:"writes,omitempty"`
+	BytesSent     uint64 `json:"bytes_sent,omitempty"`
 }
 
 // Text is the status for people.
