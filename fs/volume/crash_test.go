@@ -18,7 +18,7 @@ import (
 // recovered opens an image, checks it, and tells its names and the group that it recovered to.
 func recovered(t *testing.T, image []byte) (names int, rec Recovered) {
 	t.Helper()
-	r := &rig{t: t, region: pmem.NewHeap(uint64(len(image))), clock: 5_000_000, term: 99}
+	r := &rig{t: t, region: pmem.NewHeap(uint64(len(image))), media: image, clock: 5_000_000, term: 99}
 	copy(r.region.Bytes(), image)
 	r.open()
 	r.check()
@@ -109,6 +109,41 @@ func TestLogWraps(t *testing.T) {
 				t.Fatalf("recovered to group %d in round %d", r.rec.LSN, i)
 			}
 		}
+	}
+}
+
+// TestLogIsNotReusedBeforeTheSuper: until the super is sealed, recovery needs the records before it.
+func TestLogIsNotReusedBeforeTheSuper(t *testing.T) {
+	rnd := random(t)
+	r := newRig(t, 4<<20, Params{LogLen: 64 << 10})
+	n := 0
+	group := func() error {
+		n++
+		if _, err := r.v.Make(Root, fmt.Sprintf("%0200d", n), Make{Mode: syscall.S_IFREG}); err != nil {
+			return err
+		}
+		return second(r.v.CloseGroup())
+	}
+	for range 20 {
+		want(t, "group", group(), nil)
+	}
+	r.drain()
+	if ok, err := r.v.CloseEpoch(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for err := error(nil); err == nil; err = group() {
+		if n > 1000 {
+			t.Fatal("the log never is full")
+		}
+	}
+	for i := 1; i < n; i++ { // deletions go further
+		if r.v.Unlink(Root, fmt.Sprintf("%0200d", i)) != nil || second(r.v.CloseGroup()) != nil {
+			break
+		}
+	}
+	r.crash(rnd, 1)
+	if got := len(r.names(Root)); r.rec.LSN != 20 || got != 20 {
+		t.Errorf("recovered to group %d with %d names", r.rec.LSN, got)
 	}
 }
 
@@ -411,5 +446,6 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	r.media = bytes.Clone(r.region.Bytes())
 	r.check()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/fs/volume/tree"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -187,6 +188,47 @@ func (r *rig) check() {
 	}
 	if len(found) > 0 {
 		r.t.Fatalf("check found %v", found)
+	}
+	r.checkSlots()
+	r.checkAside()
+}
+
+// checkAside tests what makes a flush succeed whatever happens: nodes and log for all that is pending are there.
+func (r *rig) checkAside() {
+	r.t.Helper()
+	v, sum := r.v, cost{}
+	for ino, f := range v.files {
+		if sum = sum.plus(f.aside); f.aside != f.cost() {
+			r.t.Fatalf("inode %d: %+v is set aside, expected %+v", ino, f.aside, f.cost())
+		}
+	}
+	if sum != v.aside {
+		r.t.Fatalf("%+v is set aside, expected %+v", v.aside, sum)
+	}
+	if need := v.tree.Worst(sum.edits); v.space.NodesAvailable() < uint64(need) {
+		r.t.Fatalf("%d nodes are left, a flush may need %d", v.space.NodesAvailable(), need)
+	}
+	if !v.logFor(0, sum.bytes, true) {
+		r.t.Fatalf("%d bytes of log are left, a flush may need %d", v.log.Free(), sum.bytes)
+	}
+}
+
+// checkSlots tests that the tree of each super slot that is durable is whole, on the medium and among the live bytes:
+// either may be what a crash makes the volume start from.
+func (r *rig) checkSlots() {
+	r.t.Helper()
+	for _, off := range SealWords(nil) {
+		s, err := layout.DecodeSuper(r.media[off:off+layout.BlockSize], testUUID)
+		if err != nil {
+			continue // a checkpoint is under way
+		}
+		for where, b := range map[string][]byte{"durable": r.media, "live": r.region.Bytes()} {
+			c := tree.Config{Bytes: b, NodeSize: int(s.NodeSize), UUID: testUUID}
+			err := tree.New(c, s.Root, s.RootBirth, int(s.Height), s.Epoch+1).Walk(true, nil, nil)
+			if err != nil {
+				r.t.Fatalf("%s tree of epoch %d: %v", where, s.Epoch, err)
+			}
+		}
 	}
 }
 
