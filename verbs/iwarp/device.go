@@ -21,9 +21,6 @@ type Options struct {
 	SetupTimeout time.Duration
 	// WriteTimeout is how long a peer may take nothing before the connection is given up: 10 s if 0.
 	WriteTimeout time.Duration
-	// Spin is how long a receiver, and a Wait of a CQ, look for news before they sleep. It pays only where every queue
-	// pair has a processor of its own.
-	Spin time.Duration
 	// Revision1 connects with MPA revision 1, for peers that do not know revision 2.
 	Revision1 bool
 }
@@ -87,7 +84,7 @@ func (d *device) AllocPD() (verbs.PD, error) {
 }
 
 func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
-	return cq.New(depth, d.opt.Spin)
+	return cq.New(depth)
 }
 
 // Close fails while protection domains or listeners are left.

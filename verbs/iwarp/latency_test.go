@@ -174,7 +174,6 @@ func BenchmarkDrain(b *testing.B) {
 	}{
 		{"Plain", Options{}},
 		{"CRC", Options{CRC: true}},
-		{"Spin", Options{Spin: 20 * time.Microsecond}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			l, e := newLane(b, c.opt), newEcho(b)

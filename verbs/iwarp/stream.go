@@ -24,7 +24,6 @@ type input struct {
 	iov  [2]unix.Iovec
 	n    int // iovecs in use
 	into *mr // region that iov[0] lies in, nil if none
-	spin time.Duration
 	got  int
 	err  error
 	fn   func(fd uintptr) bool
@@ -50,7 +49,6 @@ func newStream(conn net.Conn, o *Options) (*stream, error) {
 		return nil, fmt.Errorf("iwarp: descriptor of %v: %w", conn.RemoteAddr(), err)
 	}
 	s := &stream{conn: conn, raw: raw}
-	s.in.spin = o.Spin
 	s.in.fn = s.in.step
 	s.out.fn = s.out.step
 	tcp, ok := conn.(*net.TCPConn)
@@ -105,7 +103,6 @@ func (s *stream) read(dst []byte, into *mr, buf []byte) (int, error) {
 // step tries to read and says whether it is over. It keeps the region in use only while the system call runs, so a peer
 // that stalls inside a frame does not hold up Deregister.
 func (in *input) step(fd uintptr) bool {
-	var end time.Time
 	for {
 		n, e := in.once(fd)
 		switch {
@@ -114,17 +111,7 @@ func (in *input) step(fd uintptr) bool {
 		case e == unix.EINTR:
 			continue
 		case e == unix.EAGAIN:
-			if in.spin <= 0 {
-				return false
-			}
-			now := time.Now()
-			if end.IsZero() {
-				end = now.Add(in.spin)
-			}
-			if now.After(end) {
-				return false
-			}
-			continue
+			return false
 		case e != 0:
 			in.err = e
 		case n == 0:

@@ -31,7 +31,7 @@ func (d *device) AllocPD() (verbs.PD, error) {
 	return &pd{dev: d, regions: make(map[uint32]*mr)}, nil
 }
 
-func (d *device) CreateCQ(depth int) (verbs.CQ, error) { return cq.New(depth, 0) }
+func (d *device) CreateCQ(depth int) (verbs.CQ, error) { return cq.New(depth) }
 
 func (d *device) Close() error {
 	d.fabric.mu.Lock()

@@ -11,7 +11,6 @@ package cq
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pmemfs/pmemfs/verbs"
@@ -33,20 +32,18 @@ type Queue struct {
 	waiting  bool // a Wait sleeps and must be woken
 	closed   bool
 
-	ready atomic.Bool   // a Wait has something to return for; lets it look without the lock
 	wake  chan struct{} // one token, sent when waiting is taken back
 	timer *time.Timer   // of the one goroutine that may wait
-	spin  time.Duration
 }
 
-// New makes a queue for depth completions. Wait looks for a completion for spin before it sleeps.
-func New(depth int, spin time.Duration) (*Queue, error) {
+// New makes a queue for depth completions.
+func New(depth int) (*Queue, error) {
 	if depth <= 0 {
 		return nil, fmt.Errorf("verbs: a completion queue of depth %d is of no use: ask for at least 1", depth)
 	}
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &Queue{ring: make([]entry, depth), wake: make(chan struct{}, 1), timer: t, spin: spin}, nil
+	return &Queue{ring: make([]entry, depth), wake: make(chan struct{}, 1), timer: t}, nil
 }
 
 // Poll takes up to len(wc) completions without waiting. After Close it returns what is left, then ErrClosed.
@@ -67,13 +64,11 @@ func (q *Queue) Poll(wc []verbs.WC) (int, error) {
 		}
 	}
 	q.len -= n
-	q.ready.Store(q.len > 0 || q.closed)
 	return n, nil
 }
 
 // Wait returns nil when a completion may be there, ErrTimeout after d, or ErrClosed.
 func (q *Queue) Wait(d time.Duration) error {
-	q.look(min(d, q.spin))
 	q.mu.Lock()
 	if q.len > 0 || q.closed {
 		defer q.mu.Unlock()
@@ -110,15 +105,6 @@ func (q *Queue) state() error {
 	return verbs.ErrTimeout
 }
 
-// look returns when a completion is there or d has passed.
-func (q *Queue) look(d time.Duration) {
-	if d <= 0 || q.ready.Load() {
-		return
-	}
-	for end := time.Now().Add(d); !q.ready.Load() && time.Now().Before(end); {
-	}
-}
-
 // Close wakes a Wait. Completions that are there can still be polled.
 func (q *Queue) Close() error {
 	q.mu.Lock()
@@ -130,7 +116,6 @@ func (q *Queue) Close() error {
 
 // signal ends a Wait. The lock is held.
 func (q *Queue) signal() {
-	q.ready.Store(true)
 	if q.waiting {
 		q.waiting = false
 		q.wake <- struct{}{} // never blocks: one Wait, one token
@@ -169,13 +154,6 @@ func (a *Account) Take(n int) bool {
 	}
 	a.free -= n
 	return true
-}
-
-// Return gives back n places that were taken and not used.
-func (a *Account) Return(n int) {
-	a.q.mu.Lock()
-	defer a.q.mu.Unlock()
-	a.giveBack(n)
 }
 
 // Complete delivers the completion of the oldest work request that holds a place.
