@@ -33,7 +33,7 @@ func judge(id *Identity, st *wire.State) (Need, error) {
 	never := st.Writer == wire.UUID{} || st.Gen == 0
 	switch {
 	case st.Attr.PoolUUID != id.PoolUUID:
-		return 0, fmt.Errorf("it holds pool %x, this is pool %x: %w", st.Attr.PoolUUID, id.PoolUUID, wire.StatusForeign)
+		return 0, fmt.Errorf("it holds pool %v, this is pool %v: %w", st.Attr.PoolUUID, id.PoolUUID, wire.StatusForeign)
 	case st.Term >= id.Term && other && st.Term > 0:
 		return 0, promoted(st)
 	case st.PoolSize < id.Size:
@@ -51,7 +51,7 @@ func judge(id *Identity, st *wire.State) (Need, error) {
 }
 
 func promoted(st *wire.State) error {
-	return fmt.Errorf("promoted elsewhere at term %d (copy %x): %w", st.Term, st.Writer, wire.StatusFenced)
+	return fmt.Errorf("promoted elsewhere at term %d (copy %v): %w", st.Term, st.Writer, wire.StatusFenced)
 }
 
 func contains(history *[8]uint64, gen uint64) bool {

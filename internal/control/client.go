@@ -9,7 +9,7 @@ import (
 )
 
 // ErrNoDaemon: no daemon serves the mount point.
-var ErrNoDaemon = errors.New("no pmemfs daemon answers for this mount point")
+var ErrNoDaemon = errors.New("no pmemfs daemon answers for this mount point: if one died, unmount and mount again")
 
 // Call sends one request to the daemon of mountpoint and waits up to d for the reply.
 func Call(mountpoint string, req Request, d time.Duration) (Reply, error) {

@@ -42,7 +42,7 @@ type Status struct {
 	PoolUUID      string  `json:"pool_uuid"`
 	Term          uint64  `json:"term"`
 	Generation    string  `json:"generation"`
-	SealedLSN     uint64  `json:"sealed_lsn"`
+	SealedLSN     uint64  `json:"sealed_lsn"` // of a mounted pool
 	BytesTotal    uint64  `json:"bytes_total,omitempty"`
 	BytesFree     uint64  `json:"bytes_free,omitempty"`
 	Inodes        uint64  `json:"inodes,omitempty"`
@@ -83,7 +83,11 @@ func (s *Status) Text() string {
 	if s.Mountpoint != "" {
 		fmt.Fprintf(&b, "mounted at  %s by process %d\n", s.Mountpoint, s.PID)
 	}
-	fmt.Fprintf(&b, "term        %d, generation %s, sealed LSN %d\n", s.Term, s.Generation, s.SealedLSN)
+	fmt.Fprintf(&b, "term        %d, generation %s", s.Term, s.Generation)
+	if s.Verdict != Offline {
+		fmt.Fprintf(&b, ", sealed LSN %d", s.SealedLSN)
+	}
+	b.WriteByte('\n')
 	if s.BytesTotal > 0 {
 		fmt.Fprintf(&b, "space       %d of %d bytes free, %d inodes\n", s.BytesFree, s.BytesTotal, s.Inodes)
 	}
@@ -92,7 +96,9 @@ func (s *Status) Text() string {
 		if c.Detail != "" {
 			fmt.Fprintf(&b, " (%s)", c.Detail)
 		}
-		if c.Role == "target" {
+		if c.Role == "target" && s.Verdict == Offline {
+			fmt.Fprintf(&b, ", over %s at %s", c.Provider, c.Address)
+		} else if c.Role == "target" {
 			fmt.Fprintf(&b, ", %s over %s at %s, last answer %.1f s ago, %d drains in flight", c.Method, c.Provider, c.Address, c.AnswerAge, c.InFlight)
 		}
 		if c.Error != "" {
