@@ -28,17 +28,18 @@ func resolve(point string) (string, error) {
 }
 
 // clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died answers ENOTCONN and
-// is removed; a living one is ErrMounted, since mounts would stack.
+// is removed; a living one is ErrMounted, since mounts would stack. A statfs tells the two apart: it always asks the daemon,
+// while the kernel may answer a stat from attributes that it has kept.
 func clearPoint(point string) error {
 	mount, err := mountinfo.Find(point)
 	if err != nil {
 		return err
 	}
-	err = checkDir(point)
 	if mount == nil || mount.Mountpoint != point {
-		return err
+		return checkDir(point)
 	}
-	switch {
+	var st unix.Statfs_t
+	switch err := unix.Statfs(point, &st); {
 	case err == nil:
 		return ErrMounted
 	case !errors.Is(err, unix.ENOTCONN):

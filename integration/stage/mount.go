@@ -103,9 +103,12 @@ type Status struct {
 }
 
 // Status runs pmemfs status --json. A verdict other than healthy is no error here.
-func (p *Pool) Status() (Status, error) {
+func (p *Pool) Status() (Status, error) { return p.StatusOf(p.Mountpoint) }
+
+// StatusOf is Status for another path: p.Config is the pool while it is not mounted.
+func (p *Pool) StatusOf(path string) (Status, error) {
 	var st Status
-	text, err := p.stage.Pmemfs("status", "--json", p.Mountpoint)
+	text, err := p.stage.Pmemfs("status", "--json", path)
 	if jsonErr := json.Unmarshal([]byte(text), &st); jsonErr != nil {
 		return st, fmt.Errorf("pmemfs status --json: %w in %q (%w)", jsonErr, text, err)
 	}
@@ -114,6 +117,13 @@ func (p *Pool) Status() (Status, error) {
 
 // Kill ends the daemon with SIGKILL and removes the dead mount.
 func (p *Pool) Kill() error {
+	err := p.KillDaemon()
+	detach(p.Mountpoint)
+	return err
+}
+
+// KillDaemon ends the daemon with SIGKILL and leaves its mount behind.
+func (p *Pool) KillDaemon() error {
 	st, err := p.Status()
 	if err != nil {
 		return err
@@ -124,10 +134,8 @@ func (p *Pool) Kill() error {
 	if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
 		return err
 	}
-	err = WaitFor(10*time.Second, "end of the daemon", func() bool {
+	return WaitFor(10*time.Second, "end of the daemon", func() bool {
 		_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", st.PID)) // gone for a zombie too
 		return err != nil
 	})
-	detach(p.Mountpoint)
-	return err
 }

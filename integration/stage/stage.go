@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -113,14 +114,17 @@ func WaitFor(d time.Duration, what string, cond func() bool) error {
 	return fmt.Errorf("%s: not within %v", what, d)
 }
 
-// FreePort is a loopback address that nothing listens on now.
+// FreePort is a loopback address that nothing listens on now. It lies below the ports that the kernel gives to outgoing
+// connections: none of those takes it meanwhile, and whoever dials it before a daemon listens never meets itself.
 func FreePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String(), nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", errors.New("no free port on 127.0.0.1")
 }
 
 func listening(addr string) bool {

@@ -1,8 +1,11 @@
 package stage
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -65,8 +68,24 @@ func (t *Target) end(sig syscall.Signal) error {
 	return err
 }
 
-// Pause stops the daemon without closing its connections: a silent peer. Resume lets it go on.
-func (t *Target) Pause() error  { return t.cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause stops the daemon without closing its connections: a silent peer. When it returns, every thread stands still.
+func (t *Target) Pause() error {
+	if err := t.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return WaitFor(10*time.Second, "stop of the daemon", func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", t.cmd.Process.Pid))
+		for _, path := range stats {
+			text, _ := os.ReadFile(path) // a thread may end meanwhile
+			if _, fields, ok := bytes.Cut(text, []byte(") ")); ok && fields[0] != 'T' {
+				return false
+			}
+		}
+		return err == nil && len(stats) > 0
+	})
+}
+
+// Resume lets a paused daemon go on.
 func (t *Target) Resume() error { return t.cmd.Process.Signal(syscall.SIGCONT) }
 
 // AddSet writes the pool set file NAME into the pool directory, with one part, and returns the file's path.

@@ -109,10 +109,6 @@ func (m *Mounted) synchronise(ctx context.Context, before poolset.State) error {
 
 // stale lists the targets whose copy is not known to equal the local one. After an unclean end that is every target.
 func (m *Mounted) stale(before poolset.State) ([]*link, error) {
-	local, err := volume.Probe(m.readLocal, m.id.PoolUUID, m.pool.Header().PoolSize)
-	if err != nil {
-		return nil, err
-	}
 	var stale []*link
 	for _, l := range m.links {
 		peer := l.replica.Peer()
@@ -124,12 +120,12 @@ func (m *Mounted) stale(before poolset.State) ([]*link, error) {
 		if err != nil && !errors.Is(err, volume.ErrCorrupt) {
 			return nil, err
 		}
-		if err == nil && ahead(there, local) {
+		if err == nil && ahead(there, m.found) {
 			return nil, fmt.Errorf("target %s is ahead of the local pool (group %d of term %d there, group %d of term %d here), which must have lost acknowledged changes: "+
-				"promote the replica and attach this copy as its target", l.remote.Host, there.LSN, there.Term, local.LSN, local.Term)
+				"promote the replica and attach this copy as its target", l.remote.Host, there.LSN, there.Term, m.found.LSN, m.found.Term)
 		}
 		clean := before.Flags&poolset.Clean != 0 && peer.Flags&wire.FlagClean != 0
-		if err != nil || !clean || there != local {
+		if err != nil || !clean || there != m.found {
 			stale = append(stale, l)
 		}
 	}

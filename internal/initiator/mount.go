@@ -40,6 +40,7 @@ type Mounted struct {
 	MountConfig
 	pool    *pool.Pool
 	id      poolset.Attr
+	found   volume.Recovered // in the local pool, before anything was changed
 	vol     *volume.Volume
 	links   []*link
 	commit  *commit.Committer
@@ -101,6 +102,9 @@ func (m *Mounted) openPool() error {
 		return fmt.Errorf("%s is a replica at term %d, written by copy %v: run `pmemfs promote` here before you mount it", m.Set.File, st.Term, st.Writer)
 	case st.Flags&poolset.Inconsistent != 0:
 		return fmt.Errorf("%s is marked Inconsistent: a copy to it did not finish, or its memory was lost; mount another copy and attach this one as a replica", m.Set.File)
+	}
+	if m.found, err = volume.Probe(m.readLocal, m.id.PoolUUID, p.Header().PoolSize); err != nil {
+		return fmt.Errorf("%s: %w", m.Set.File, err)
 	}
 	return nil
 }
