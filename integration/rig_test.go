@@ -49,6 +49,20 @@ func newRig(t *testing.T, s setup) *rig {
 // newStage does all that comes before mkpool.
 func newStage(t *testing.T, s setup) *rig {
 	t.Helper()
+	r := newBareStage(t, s)
+	var replicas []stage.Replica
+	for i := range max(s.targets, 1) {
+		replicas = append(replicas, stage.Replica{Target: r.startTarget(fmt.Sprintf("t%d", i)), Set: set})
+	}
+	var err error
+	r.pool, err = r.NewPool("a", r.Path("a.pool"), replicas, s.config...)
+	r.must(err)
+	return r
+}
+
+// newBareStage has no target and no pool yet.
+func newBareStage(t *testing.T, s setup) *rig {
+	t.Helper()
 	parent, durability := "/dev/shm", "memory"
 	if s.media {
 		parent, durability = "/var/tmp", "media"
@@ -65,12 +79,6 @@ func newStage(t *testing.T, s setup) *rig {
 		r.Close()
 		os.RemoveAll(dir)
 	})
-	var replicas []stage.Replica
-	for i := range max(s.targets, 1) {
-		replicas = append(replicas, stage.Replica{Target: r.startTarget(fmt.Sprintf("t%d", i)), Set: set})
-	}
-	r.pool, err = r.NewPool("a", r.Path("a.pool"), replicas, s.config...)
-	r.must(err)
 	return r
 }
 
@@ -185,9 +193,14 @@ type workload struct {
 // appendLoop starts a program that appends records to name, each with an fsync.
 func (r *rig) appendLoop(name string) *workload {
 	r.t.Helper()
+	return r.appendLoopIn(r.pool, name)
+}
+
+func (r *rig) appendLoopIn(p *stage.Pool, name string) *workload {
+	r.t.Helper()
 	w := &workload{r: r, file: name, acked: r.Path("acked-" + name)}
 	var err error
-	w.cmd, err = r.Daemon("append-"+name+".log", filepath.Join(bin, "workload"), "append", r.path(name), w.acked)
+	w.cmd, err = r.Daemon("append-"+name+".log", filepath.Join(bin, "workload"), "append", filepath.Join(p.Mountpoint, name), w.acked)
 	r.must(err)
 	return w
 }
