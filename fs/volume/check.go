@@ -12,9 +12,10 @@ type Finding struct{ Where, What string }
 
 func (f Finding) String() string { return f.Where + ": " + f.What }
 
-// Check tests the live state as a whole: every node, that nothing is mapped twice, names against inodes and link counts,
-// parents, orphans, counts, and that the allocator has in use just what is reachable or held. It changes nothing, and
-// calls report under the volume's lock. An error means that it could not look at everything, because of damage or a fault.
+// Check tests the live state as a whole: every node, that nothing is mapped twice, names against inodes and link
+// counts, parents, orphans, counts, and that the allocator has in use just what is reachable or held. It changes
+// nothing, and calls report under the volume's lock. An error means that it could not look at everything, because of
+// damage or a fault.
 func (v *Volume) Check(report func(Finding)) error {
 	return v.view(func() error {
 		c := &checker{v: v, report: report, shadow: newSpace(&v.super), seen: make(map[Ino]*seen), orphans: make(map[Ino]bool)}
@@ -304,8 +305,9 @@ func (c *checker) counts() {
 	}
 }
 
-// AllocatedRanges calls fn for every range of the pool that the state refers to: super slots and log, nodes, and data. After an unclean
-// boot the bytes of a page cache may have reached the medium or not: they are flushed before anything is built on them.
+// AllocatedRanges calls fn for every range of the pool that the state refers to: super slots and log, nodes, and data.
+// After an unclean boot the bytes of a page cache may have reached the medium or not: they are flushed before anything
+// is built on them.
 func (v *Volume) AllocatedRanges(fn func(pmem.Range)) error {
 	return v.view(func() error {
 		fn(pmem.Range{Off: layout.SuperOff0, Len: v.super.LogOff + v.super.LogLen - layout.SuperOff0})

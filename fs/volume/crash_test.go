@@ -25,8 +25,8 @@ func recovered(t *testing.T, image []byte) (names int, rec Recovered) {
 	return len(r.names(Root)), r.rec
 }
 
-// TestCrashBetweenJobs makes one file per group, with checkpoints in between, and crashes after each part of each job: each
-// range, then the seal. Each image must recover to the last sealed group, and Probe must say the same.
+// TestCrashBetweenJobs makes one file per group, with checkpoints in between, and crashes after each part of each job:
+// each range, then the seal. Each image must recover to the last sealed group, and Probe must say the same.
 func TestCrashBetweenJobs(t *testing.T) {
 	rnd := random(t)
 	r := newRig(t, 2<<20, Params{LogLen: 64 << 10})
@@ -147,7 +147,8 @@ func TestLogIsNotReusedBeforeTheSuper(t *testing.T) {
 	}
 }
 
-// TestLogFullIsShort: without a checkpoint changes end with ErrShort, deletions go on for a while, and one checkpoint helps.
+// TestLogFullIsShort: without a checkpoint changes end with ErrShort, deletions go on for a while, and one checkpoint
+// helps.
 func TestLogFullIsShort(t *testing.T) {
 	r := newRig(t, 4<<20, Params{LogLen: 64 << 10})
 	n := 0

@@ -93,19 +93,24 @@ func (v *Volume) putExtent(ino Ino, lblk uint64, e layout.Extent) {
 	v.put(extentKey(ino, lblk), b[:])
 }
 
-// mapExtent makes the tree map n blocks from lblk on to those from pblk on. What they replace is cut out; an extent before or
-// behind that continues them is joined.
+// mapExtent makes the tree map n blocks from lblk on to those from pblk on. What they replace is cut out; an extent
+// before or behind that continues them is joined.
 func (v *Volume) mapExtent(ino Ino, lblk, pblk, n uint64, flags uint32) {
 	v.cut(ino, lblk, lblk+n, pblk)
 	birth := v.tree.Epoch()
-	if start, e, ok := v.extentBefore(ino, lblk); ok && e.Pblk+uint64(e.N) == pblk && e.Flags == flags && uint64(e.N)+n <= math.MaxUint32 {
+	if start, e, ok := v.extentBefore(ino, lblk); ok && e.Pblk+uint64(e.N) == pblk && canJoin(e, n, flags) {
 		lblk, pblk, n, birth = start, e.Pblk, uint64(e.N)+n, e.Birth
 	}
-	if start, e, ok := v.extentAt(ino, lblk+n); ok && start == lblk+n && e.Pblk == pblk+n && e.Flags == flags && uint64(e.N)+n <= math.MaxUint32 {
+	if start, e, ok := v.extentAt(ino, lblk+n); ok && start == lblk+n && e.Pblk == pblk+n && canJoin(e, n, flags) {
 		v.remove(extentKey(ino, start))
 		n += uint64(e.N)
 	}
 	v.putExtent(ino, lblk, layout.Extent{Pblk: pblk, N: uint32(n), Flags: flags, Birth: birth})
+}
+
+// canJoin tells whether n blocks with these flags can become part of an extent beside them.
+func canJoin(e layout.Extent, n uint64, flags uint32) bool {
+	return e.Flags == flags && uint64(e.N)+n <= math.MaxUint32
 }
 
 // extentBefore is the extent of the tree that ends at block b.
@@ -117,8 +122,8 @@ func (v *Volume) extentBefore(ino Ino, b uint64) (start uint64, e layout.Extent,
 	return start, e, ok && start+uint64(e.N) == b
 }
 
-// cut takes the blocks from lo up to hi out of the tree's mapping. What lay there is freed with the group, but not where it is what
-// lo will be mapped to: an unwritten extent that becomes a written one.
+// cut takes the blocks from lo up to hi out of the tree's mapping. What lay there is freed with the group, but not
+// where it is what lo will be mapped to: an unwritten extent that becomes a written one.
 func (v *Volume) cut(ino Ino, lo, hi, pblk uint64) (blocks uint64) {
 	for at := lo; at < hi; {
 		start, e, ok := v.extentFrom(ino, at)

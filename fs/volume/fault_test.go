@@ -12,8 +12,8 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
-// TestFaults takes the medium away below a mounted pool. Data that are gone are an error of that operation alone; when the
-// tree is gone, changes stop and reads fail.
+// TestFaults takes the medium away below a mounted pool. Data that are gone are an error of that operation alone; when
+// the tree is gone, changes stop and reads fail.
 func TestFaults(t *testing.T) {
 	const size = 4 << 20
 	path := filepath.Join(t.TempDir(), "pool")

@@ -75,7 +75,8 @@ func (v *Volume) setAside(f *file) {
 	f.aside = c
 }
 
-// addDirty notes that the bytes of r were stored. It must be called after the store: whoever pushes a range reads it then.
+// addDirty notes that the bytes of r were stored. It must be called after the store: whoever pushes a range reads it
+// then.
 func (f *file) addDirty(r pmem.Range) {
 	end := r.Off + r.Len
 	lo, _ := slices.BinarySearchFunc(f.dirty, r.Off, func(d pmem.Range, off uint64) int {
@@ -186,7 +187,8 @@ func (v *Volume) Dirty(ino Ino) bool {
 	return f != nil && (f.content || len(f.dirty) > 0 || f.lsn > v.sealed)
 }
 
-// discard drops what is pending of an inode that is going to be removed. Blocks that no group ever named are free at once.
+// discard drops what is pending of an inode that is going to be removed. Blocks that no group ever named are free at
+// once.
 func (v *Volume) discard(ino Ino) {
 	f := v.files[ino]
 	if f == nil {

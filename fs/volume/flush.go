@@ -33,8 +33,8 @@ func (v *Volume) flushFiles() {
 	v.unflushed = v.unflushed[:0]
 }
 
-// flush moves what is pending of f into the group. The room for it is set aside: nodes, log and, since that never is more than half of a
-// record, one group.
+// flush moves what is pending of f into the group. The room for it is set aside: nodes, log and, since that never is
+// more than half of a record, one group.
 func (v *Volume) flush(f *file) {
 	if !f.pending {
 		return

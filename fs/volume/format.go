@@ -19,8 +19,8 @@ const (
 	bitSpan    = 64 << 10 // bytes of the pool per bit of a bitmap
 )
 
-// Format writes an empty file system into a region: super slots, log and root directory. What was there is lost. The pool header is not
-// touched. An error names the parameter that cannot be.
+// Format writes an empty file system into a region: super slots, log and root directory. What was there is lost. The
+// pool header is not touched. An error names the parameter that cannot be.
 func Format(r pmem.Region, p Params) error {
 	s, err := plan(uint64(len(r.Bytes())), p)
 	if err != nil {
@@ -88,8 +88,9 @@ func checkPlan(s *layout.Super) error {
 
 // format stores all of an empty file system.
 //
-// Order of durable steps: 1 both seals are cleared, so that a crash from here on leaves no pool; 2 the log and the bitmaps are zero (a record of an
-// earlier pool with this UUID must not continue the new chain), the root node is there; 3 both supers, sealed one after the other.
+// Order of durable steps: 1 both seals are cleared, so that a crash from here on leaves no pool; 2 the log and the
+// bitmaps are zero (a record of an earlier pool with this UUID must not continue the new chain), the root node is
+// there; 3 both supers, sealed one after the other.
 func format(r pmem.Region, s layout.Super, p Params) error {
 	for _, off := range SealWords(r) {
 		if err := pmem.Drain(r, nil, pmem.Seal{Off: off}); err != nil {

@@ -137,8 +137,8 @@ func (v *Volume) NextJob() *Job {
 	return j
 }
 
-// Sealed takes note that j, and so all jobs before it, are durable on the local and on every attached copy. What they freed may be used
-// again. The job is not the caller's any more.
+// Sealed takes note that j, and so all jobs before it, are durable on the local and on every attached copy. What they
+// freed may be used again. The job is not the caller's any more.
 func (v *Volume) Sealed(j *Job) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -169,8 +169,8 @@ func (v *Volume) toSeal() uint64 {
 	return 0
 }
 
-// mergeRanges sorts rs and joins those that overlap or touch. Seal words stay outside: the bytes on both sides of one never
-// belong to one job.
+// mergeRanges sorts rs and joins those that overlap or touch. Seal words stay outside: the bytes on both sides of one
+// never belong to one job.
 func mergeRanges(rs []pmem.Range) []pmem.Range {
 	slices.SortFunc(rs, func(a, b pmem.Range) int { return cmp.Compare(a.Off, b.Off) })
 	out := rs[:0]
@@ -192,9 +192,9 @@ func (v *Volume) WantCheckpoint() bool {
 	return !v.flip && (v.super.LogLen-v.log.Free() >= v.super.LogLen/4 || uint64(v.tree.Born()) >= max(v.limits.reserve/4, 1))
 }
 
-// CloseEpoch closes the group, ends the epoch of the tree, writes the super of that state into the older slot, without its
-// seal, and queues its job. It returns false, and does nothing, while the previous super is not sealed: the older slot is
-// then the only one to recover from.
+// CloseEpoch closes the group, ends the epoch of the tree, writes the super of that state into the older slot, without
+// its seal, and queues its job. It returns false, and does nothing, while the previous super is not sealed: the older
+// slot is then the only one to recover from.
 func (v *Volume) CloseEpoch() (bool, error) {
 	var closed bool
 	err := v.change(func() error {
@@ -208,6 +208,11 @@ func (v *Volume) CloseEpoch() (bool, error) {
 }
 
 func (v *Volume) closeEpoch() error {
+	// In the next epoch every node must be copied again before it is changed. Where the nodes left would not do for
+	// what is pending then, it goes into this epoch, in which they do.
+	if !v.nodesFor(0, true) {
+		v.flushFiles()
+	}
 	if v.closeGroup(); v.stopped != nil {
 		return v.stopped
 	}
@@ -233,8 +238,8 @@ func (v *Volume) closeEpoch() error {
 	return nil
 }
 
-// superSealed moves the lists on. The super of epoch e overwrote that of e-2, so nothing refers any more to what epoch e-1 dropped;
-// what e dropped is still reachable from the super of e-1.
+// superSealed moves the lists on. The super of epoch e overwrote that of e-2, so nothing refers any more to what epoch
+// e-1 dropped; what e dropped is still reachable from the super of e-1.
 func (v *Volume) superSealed(j *Job) {
 	v.flip = false
 	v.log.Release(v.super.LogPos)

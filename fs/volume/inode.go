@@ -38,7 +38,8 @@ func (v *Volume) dir(ino Ino) (layout.Inode, error) {
 	return ind, err
 }
 
-// storeInode changes the inode in tree and group from was to is: only the bytes between the first and the last that differ.
+// storeInode changes the inode in tree and group from was to is: only the bytes between the first and the last that
+// differ.
 func (v *Volume) storeInode(ino Ino, was, is *layout.Inode) {
 	var a, b [layout.InodeSize]byte
 	was.Encode(a[:])

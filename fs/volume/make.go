@@ -13,9 +13,9 @@ const symlinkPiece = 256
 // nameCost is a change of one name: its list, and the inodes of directory and object.
 func (v *Volume) nameCost() cost { return cost{4, opPut + v.limits.value + 2*inodeBytes + opPut + 8} }
 
-// Make creates a file, directory, symlink, device, fifo or socket and names it. In a set-group-id directory it gets the directory's group, and a
-// directory gets the bit too. Errors: EEXIST, EINVAL, ENAMETOOLONG, ENOENT (the directory was removed, or an empty
-// target), ENOTDIR, EMLINK, ESTALE, ENOSPC (too many names with one hash), ErrShort.
+// Make creates a file, directory, symlink, device, fifo or socket and names it. In a set-group-id directory it gets the
+// directory's group, and a directory gets the bit too. Errors: EEXIST, EINVAL, ENAMETOOLONG, ENOENT (the directory was
+// removed, or an empty target), ENOTDIR, EMLINK, ESTALE, ENOSPC (too many names with one hash), ErrShort.
 func (v *Volume) Make(dir Ino, name string, m Make) (a Attr, err error) {
 	err = v.change(func() error {
 		a, err = v.make(dir, name, m)
@@ -132,7 +132,8 @@ func (v *Volume) newInode(parent *layout.Inode, dir Ino, m Make) layout.Inode {
 	return ind
 }
 
-// Link gives an inode one more name. Errors: EPERM for a directory, EMLINK, ENOENT if the inode has no name any more, and those of Make.
+// Link gives an inode one more name. Errors: EPERM for a directory, EMLINK, ENOENT if the inode has no name any more,
+// and those of Make.
 func (v *Volume) Link(ino, dir Ino, name string) (a Attr, err error) {
 	err = v.change(func() error {
 		a, err = v.link(ino, dir, name)

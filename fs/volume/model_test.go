@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The model: what a file system is, in maps. A node keeps beside its content what a crash would leave of it (flushed), and
-// what was ever written to it, since bytes written in place may survive without a flush.
+// The model: what a file system is, in maps. A node keeps beside its content what a crash would leave of it (flushed),
+// and what was ever written to it, since bytes written in place may survive without a flush.
 type mnode struct {
 	ino           Ino
 	mode, uid     uint32

@@ -112,9 +112,9 @@ func (v *Volume) lookup(dir Ino, name string) (Attr, error) {
 	return v.attr(ino)
 }
 
-// ReadDir calls fn for the entries after the one with that cookie, 0 for all, until fn returns false. Fn must not call into the volume.
-// An entry that is there from before the first call to after the last is met exactly once, whatever happens to
-// others in between. Errors: ENOTDIR, ESTALE.
+// ReadDir calls fn for the entries after the one with that cookie, 0 for all, until fn returns false. Fn must not call
+// into the volume. An entry that is there from before the first call to after the last is met exactly once, whatever
+// happens to others in between. Errors: ENOTDIR, ESTALE.
 func (v *Volume) ReadDir(dir Ino, cookie uint64, fn func(DirEnt) bool) error {
 	return v.view(func() error {
 		ind, err := v.dir(dir)

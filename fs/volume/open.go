@@ -75,8 +75,8 @@ func scanLog(read func(off uint64, b []byte) error, s *layout.Super, fn func(rec
 	return pos, rec, err
 }
 
-// Probe tells what Open would recover to, from the super slots and the log alone; it does not count orphans. Read fills b from a pool offset:
-// of a replica, by RDMA Read.
+// Probe tells what Open would recover to, from the super slots and the log alone; it does not count orphans. Read fills
+// b from a pool offset: of a replica, by RDMA Read.
 func Probe(read func(off uint64, b []byte) error, uuid [16]byte, poolSize uint64) (Recovered, error) {
 	s, err := readSlots(read, uuid, poolSize)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // relatimeAge is the age in seconds from which an access time is brought up to date in any case.
 const relatimeAge = 24 * 3600
 
-// Read copies bytes of a file, up to its end, to dst and returns how many. Holes and unwritten blocks read as zeros. Errors:
-// EISDIR, EINVAL (no file), ESTALE, *pmem.FaultError.
+// Read copies bytes of a file, up to its end, to dst and returns how many. Holes and unwritten blocks read as zeros.
+// Errors: EISDIR, EINVAL (no file), ESTALE, *pmem.FaultError.
 func (v *Volume) Read(ino Ino, off uint64, dst []byte) (n int, err error) {
 	old := false
 	err = v.view(func() error {

@@ -18,9 +18,10 @@ type move struct {
 	target        Ino // 0 if nothing is replaced
 }
 
-// Rename moves a name, and replaces what newname names. The content of a file that replaces another one goes into the same
-// record, so a crash shows the old or the new file, whole. Errors: EEXIST with RenameNoReplace, EINVAL (other flags, "." and "..", a directory into itself),
-// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EMLINK, ENAMETOOLONG, ESTALE, ENOSPC (too many names with one hash), ErrShort.
+// Rename moves a name, and replaces what newname names. The content of a file that replaces another one goes into the
+// same record, so a crash shows the old or the new file, whole. Errors: EEXIST with RenameNoReplace, EINVAL (other
+// flags, "." and "..", a directory into itself), ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EMLINK, ENAMETOOLONG, ESTALE,
+// ENOSPC (too many names with one hash), ErrShort.
 func (v *Volume) Rename(dir Ino, name string, newdir Ino, newname string, flags uint32) error {
 	return v.change(func() error {
 		if flags&^RenameNoReplace != 0 || isDot(name) || isDot(newname) {

@@ -12,9 +12,10 @@ import (
 
 // recover rebuilds the state in memory from the chosen super slot and the log.
 //
-// Everything that some recoverable state refers to is marked before the first node is allocated: 1 nodes and blocks of the
-// tree; 2 nodes of the other slot's tree; 3 blocks that any record maps. Then 4 the records are applied to the tree, in the next
-// epoch. What they freed, and nodes of the other tree only, stay allocated until the flip after the next.
+// Everything that some recoverable state refers to is marked before the first node is allocated: 1 nodes and blocks of
+// the tree; 2 nodes of the other slot's tree; 3 blocks that any record maps. Then 4 the records are applied to the
+// tree, in the next epoch. What they freed, and nodes of the other tree only, stay allocated until the flip after the
+// next.
 func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recovered, error) {
 	if err := v.markTree(); err != nil {
 		return Recovered{}, err
@@ -71,7 +72,8 @@ func (v *Volume) markOther(s *layout.Super) error {
 	}, nil)
 }
 
-// checkedRuns calls fn for the runs of blocks that a value refers to, after it checked the value and that they lie in the general area.
+// checkedRuns calls fn for the runs of blocks that a value refers to, after it checked the value and that they lie in
+// the general area.
 func (v *Volume) checkedRuns(k layout.Key, val []byte, fn func(blk, n uint64) error) error {
 	if err := checkValue(k, val); err != nil {
 		return fmt.Errorf("%s: %w", keyName(k), err)
@@ -163,8 +165,8 @@ func (p *replay) mark(rec layout.Record, body []byte) error {
 	return nil
 }
 
-// take marks those blocks as used. Some of them may be used already, by the tree, so a run that is not free as a whole is tried block by
-// block.
+// take marks those blocks as used. Some of them may be used already, by the tree, so a run that is not free as a whole
+// is tried block by block.
 func (p *replay) take() {
 	p.runs = mergeRanges(p.runs)
 	for _, r := range p.runs {

@@ -85,8 +85,8 @@ const (
 	groupTail = 9 + 9
 	// inodeCost is a change of an inode, whole in the worst case.
 	inodeBytes = opPut + layout.InodeSize
-	// extentCost is the worst that mapping one pending extent takes: what it replaces is cut off or removed, what stands right of that
-	// is put again or the neighbour joined, and the extent itself is put.
+	// extentCost is the worst that mapping one pending extent takes: what it replaces is cut off or removed, what
+	// stands right of that is put again or the neighbour joined, and the extent itself is put.
 	extentEdits = 3
 	extentBytes = extentEdits * (opPut + layout.ExtentSize)
 )
@@ -138,8 +138,8 @@ func (v *Volume) relieve() {
 	v.releaseAll()
 }
 
-// nodesFor tells whether there are nodes for so many edits and for what is pending. Data keep out of the reserve; half of it
-// is for metadata when data lie everywhere else, half is for deletions alone.
+// nodesFor tells whether there are nodes for so many edits and for what is pending. Data keep out of the reserve; half
+// of it is for metadata when data lie everywhere else, half is for deletions alone.
 func (v *Volume) nodesFor(edits int, dig bool) bool {
 	need := uint64(v.tree.Worst(edits + v.aside.edits))
 	if !dig {
@@ -155,8 +155,8 @@ func (v *Volume) groupFor(n int) {
 	}
 }
 
-// logFor tells whether the log can take the open group with n bytes more, and then groups with all that is set aside. What
-// is no deletion leaves one group of the largest size, so that deletions find room.
+// logFor tells whether the log can take the open group with n bytes more, and then groups with all that is set aside.
+// What is no deletion leaves one group of the largest size, so that deletions find room.
 func (v *Volume) logFor(n, aside int, dig bool) bool {
 	// Groups closed early for want of room are at least half full two by two.
 	groups := 2*aside/v.limits.body + 2

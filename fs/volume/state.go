@@ -71,8 +71,8 @@ func (v *Volume) view(f func() error) error {
 	return err
 }
 
-// change runs f, which may change everything. When f meets a fault of the medium, or an edit fails that was admitted, then
-// tree and group may disagree: the volume stops.
+// change runs f, which may change everything. When f meets a fault of the medium, or an edit fails that was admitted,
+// then tree and group may disagree: the volume stops.
 func (v *Volume) change(f func() error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

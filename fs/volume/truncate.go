@@ -6,8 +6,8 @@ import (
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
 
-// stepCost is what removing so many keys takes, one of them an extent that is cut in two, with a change of the inode and of
-// its entry among the orphans.
+// stepCost is what removing so many keys takes, one of them an extent that is cut in two, with a change of the inode
+// and of its entry among the orphans.
 func stepCost(keys int) cost {
 	return cost{keys + 5, keys*opDelete + 3*(opPut+layout.ExtentSize) + 2*inodeBytes}
 }
@@ -21,9 +21,9 @@ func (v *Volume) stepSize() int {
 	return n
 }
 
-// resize sets the size of a file, and the other attributes of s with it, in one record together with all content that is
-// pending. What is behind a smaller size is unmapped; if that is much, in more records, and the first one says that it is to
-// be done.
+// resize sets the size of a file, and the other attributes of s with it, in one record together with all content that
+// is pending. What is behind a smaller size is unmapped; if that is much, in more records, and the first one says that
+// it is to be done.
 func (v *Volume) resize(ino Ino, s SetAttr) error {
 	if err := v.finishTrim(ino); err != nil {
 		return err
@@ -129,9 +129,9 @@ func (v *Volume) unmap(ino Ino, from uint64, keys int) (more bool) {
 	return i == keys
 }
 
-// Fallocate maps all of [off, off+n) that is not mapped to unwritten blocks, and extends the file to the end of it: fallocate(2) with
-// mode 0. When it fails, some of the blocks may have been mapped; the file reads the same. Errors: EINVAL (n is 0, or
-// no file), EISDIR, EFBIG, ESTALE, ErrShort.
+// Fallocate maps all of [off, off+n) that is not mapped to unwritten blocks, and extends the file to the end of it:
+// fallocate(2) with mode 0. When it fails, some of the blocks may have been mapped; the file reads the same. Errors:
+// EINVAL (n is 0, or no file), EISDIR, EFBIG, ESTALE, ErrShort.
 func (v *Volume) Fallocate(ino Ino, off, n uint64) error {
 	return v.change(func() error {
 		f, err := v.fileToWrite(ino)
@@ -191,8 +191,8 @@ func (v *Volume) holes(f *file, lo, hi uint64) (blocks uint64) {
 	return blocks
 }
 
-// fillHole maps blocks at lblk to unwritten ones if there is a hole, at once in the group: unwritten blocks show nothing. It
-// returns how many of the up to n blocks are done with.
+// fillHole maps blocks at lblk to unwritten ones if there is a hole, at once in the group: unwritten blocks show
+// nothing. It returns how many of the up to n blocks are done with.
 func (v *Volume) fillHole(f *file, lblk, n uint64) (uint64, error) {
 	m := v.mapBlock(f, f.ino, lblk)
 	n = min(n, m.n)

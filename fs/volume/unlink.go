@@ -6,8 +6,8 @@ import (
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
 
-// Unlink removes a name of something that is no directory. The inode goes when it has no name and nobody holds it. Errors:
-// ENOENT, EISDIR, ENOTDIR, EINVAL, ENAMETOOLONG, ESTALE, ErrShort.
+// Unlink removes a name of something that is no directory. The inode goes when it has no name and nobody holds it.
+// Errors: ENOENT, EISDIR, ENOTDIR, EINVAL, ENAMETOOLONG, ESTALE, ErrShort.
 func (v *Volume) Unlink(dir Ino, name string) error {
 	return v.change(func() error {
 		ino, typ, err := v.existing(dir, name)
@@ -107,8 +107,8 @@ func (v *Volume) Reclaim() (more bool, err error) {
 	return more, err
 }
 
-// reclaim does one step for an inode in the queue and tells whether it is done with. The queue may name what is no orphan (any more): a
-// truncate finished it, it was held again and comes back with Forget, or it is in the queue twice.
+// reclaim does one step for an inode in the queue and tells whether it is done with. The queue may name what is no
+// orphan (any more): a truncate finished it, it was held again and comes back with Forget, or it is in the queue twice.
 func (v *Volume) reclaim(ino Ino) (done bool, err error) {
 	ind, err := v.stored(ino)
 	_, trimming := v.trims[ino]

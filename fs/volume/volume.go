@@ -57,7 +57,8 @@ const (
 	SetCtime
 	SetAtimeNow
 	SetMtimeNow
-	// KillPriv clears set-user-id, and set-group-id if group-executable, as POSIX asks for with a change of size or owner.
+	// KillPriv clears set-user-id, and set-group-id if group-executable, as POSIX asks for with a change of size or
+	// owner.
 	KillPriv
 )
 
@@ -115,13 +116,13 @@ type Recovered struct {
 	Term     uint64 // term of that record
 	Replayed int    // records applied
 	Orphans  int    // inodes to be reclaimed
-	// Slot says why the other super slot does not count, nil if it holds a valid older state. A crash during a checkpoint leaves it torn, so alone
-	// it is no reason to refuse the pool.
+	// Slot says why the other super slot does not count, nil if it holds a valid older state. A crash during a
+	// checkpoint leaves it torn, so alone it is no reason to refuse the pool.
 	Slot error
 }
 
-// Job is one drain that every copy executes: Ranges persistent first, then Seal stored and persistent.
-// Jobs are executed on each copy in the order in which NextJob returns them. The volume owns the slices again after Sealed.
+// Job is one drain that every copy executes: Ranges persistent first, then Seal stored and persistent. Jobs are
+// executed on each copy in the order in which NextJob returns them. The volume owns the slices again after Sealed.
 type Job struct {
 	Seq    uint64 // 1, 2, 3 ... over groups and supers
 	LSN    uint64 // the group's number; of a super: the last group that its tree holds

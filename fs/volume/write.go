@@ -12,8 +12,9 @@ import (
 // aheadMax is how many blocks are allocated beyond an append at most: 2 MiB.
 const aheadMax = 512
 
-// Write stores bytes into a file, which grows if need be. killPriv clears set-user-id and set-group-id. Where blocks are mapped and written, it
-// stores in place; elsewhere into fresh blocks. Nothing of it is durable until FlushFile and a seal.
+// Write stores bytes into a file, which grows if need be. killPriv clears set-user-id and set-group-id. Where blocks
+// are mapped and written, it stores in place; elsewhere into fresh blocks. Nothing of it is durable until FlushFile and
+// a seal.
 //
 // When space runs out on the way it returns the number of bytes written so far, without an error; ErrShort only if that
 // is none. Errors: EISDIR, EINVAL (no file), EFBIG, ESTALE, ErrShort, *pmem.FaultError.
@@ -116,8 +117,8 @@ func (v *Volume) wrote(f *file, end uint64) {
 	v.changed(f)
 }
 
-// store copies src to byte at of the blocks of m and returns what must become durable: the bytes themselves where the blocks were
-// written before, else all of the blocks, with zeros around src.
+// store copies src to byte at of the blocks of m and returns what must become durable: the bytes themselves where the
+// blocks were written before, else all of the blocks, with zeros around src.
 func (v *Volume) store(m mapping, at uint64, src []byte) (pmem.Range, error) {
 	r := pmem.Range{Off: m.pblk * layout.BlockSize, Len: m.n * layout.BlockSize}
 	dst := v.bytes[r.Off : r.Off+r.Len]
@@ -157,7 +158,8 @@ func (v *Volume) roomToWrite(f *file) error {
 	return nil
 }
 
-// allocate takes up to n blocks for a hole at lblk: those that were set aside for an append, else near the extent before it.
+// allocate takes up to n blocks for a hole at lblk: those that were set aside for an append, else near the extent
+// before it.
 func (v *Volume) allocate(f *file, lblk, n uint64) (blk, got uint64, err error) {
 	if a := &f.ahead; a.n > 0 && a.lblk == lblk {
 		got, blk = min(n, a.n), a.blk
@@ -206,8 +208,8 @@ func (v *Volume) goal(f *file, lblk uint64) uint64 {
 	return 0
 }
 
-// lookahead is how many blocks to allocate beyond an append, which follows the block before goal: as many as the file has, so
-// that small files waste none.
+// lookahead is how many blocks to allocate beyond an append, which follows the block before goal: as many as the file
+// has, so that small files waste none.
 func (f *file) lookahead(lblk, goal uint64) uint64 {
 	if goal == 0 || lblk*layout.BlockSize < f.ind.Size {
 		return 0
@@ -215,9 +217,9 @@ func (f *file) lookahead(lblk, goal uint64) uint64 {
 	return min(f.ind.Blocks, aheadMax)
 }
 
-// cleanTail sees to it that the bytes behind the end of the file, in its last block, are zeros, before the file grows over
-// them. They are not if the file was cut there, or if a write behind the end was lost in a crash. A durable state may still
-// show them as content, so the block is replaced, never zeroed in place, unless no group ever named it.
+// cleanTail sees to it that the bytes behind the end of the file, in its last block, are zeros, before the file grows
+// over them. They are not if the file was cut there, or if a write behind the end was lost in a crash. A durable state
+// may still show them as content, so the block is replaced, never zeroed in place, unless no group ever named it.
 func (v *Volume) cleanTail(f *file) error {
 	at, lblk := f.ind.Size%layout.BlockSize, f.ind.Size/layout.BlockSize
 	if at == 0 {

@@ -75,8 +75,9 @@ func (v *Volume) GetXattr(ino Ino, name string, dst []byte) (n int, err error) {
 	return n, nil
 }
 
-// SetXattr sets an attribute. Errors: E2BIG (more than 64 KiB), EEXIST with XattrCreate, ENODATA with XattrReplace, EINVAL (other
-// flags), ENOSPC (the names would not fit into 64 KiB, or share a hash), EOPNOTSUPP, ERANGE, ESTALE, ErrShort, *pmem.FaultError.
+// SetXattr sets an attribute. Errors: E2BIG (more than 64 KiB), EEXIST with XattrCreate, ENODATA with XattrReplace,
+// EINVAL (other flags), ENOSPC (the names would not fit into 64 KiB, or share a hash), EOPNOTSUPP, ERANGE, ESTALE,
+// ErrShort, *pmem.FaultError.
 func (v *Volume) SetXattr(ino Ino, name string, value []byte, flags uint32) error {
 	if err := checkXattr(name); err != nil {
 		return err
