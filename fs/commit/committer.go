@@ -33,6 +33,7 @@ type Committer struct {
 	targets []Copy
 	events  []Event
 	actions []Action
+	settle  bool // the next epoch is closed with SettleEpoch
 	closed  bool
 
 	drains   atomic.Uint64
@@ -82,13 +83,13 @@ func (c *Committer) SyncAll() error {
 	return c.wait(lsn)
 }
 
-// Settle makes everything durable and flips the root, so that the shared areas of all copies are equal while nobody changes
-// anything.
+// Settle makes everything durable, flips the root and brings free space to all copies, so that their shared areas are equal
+// while nobody changes anything.
 func (c *Committer) Settle() error {
 	if err := c.SyncAll(); err != nil {
 		return err
 	}
-	return c.Checkpoint()
+	return c.checkpoint(true)
 }
 
 // Err is the sticky failure, nil while healthy.
@@ -136,7 +137,9 @@ func (c *Committer) wait(lsn uint64) error {
 }
 
 // Checkpoint reclaims what orphans hold, flips the root and returns when space freed before the call can be allocated again.
-func (c *Committer) Checkpoint() error {
+func (c *Committer) Checkpoint() error { return c.checkpoint(false) }
+
+func (c *Committer) checkpoint(settle bool) error {
 	for {
 		more, err := c.vol.Reclaim()
 		if err != nil && !errors.Is(err, volume.ErrShort) {
@@ -146,11 +149,11 @@ func (c *Committer) Checkpoint() error {
 			break
 		}
 	}
-	return c.flip()
+	return c.flip(settle)
 }
 
 // flip waits for a super that was closed after the call began.
-func (c *Committer) flip() error {
+func (c *Committer) flip(settle bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.pipe.Flipping() && c.pipe.Err() == nil && !c.closed {
@@ -160,6 +163,7 @@ func (c *Committer) flip() error {
 		return ErrClosed
 	}
 	next := c.pipe.Supers() + 1
+	c.settle = c.settle || settle
 	c.run(Event{Kind: WantEpoch})
 	for c.pipe.Supers() < next && c.pipe.Err() == nil {
 		c.changed.Wait()
@@ -184,8 +188,7 @@ func (c *Committer) execute(a Action) {
 		_, err := c.vol.CloseGroup()
 		c.closedJobs(err)
 	case CloseEpoch:
-		_, err := c.vol.CloseEpoch()
-		c.closedJobs(err)
+		c.closedJobs(c.closeEpoch())
 	case Drain:
 		c.drains.Add(1)
 		if a.Copy > 0 {
@@ -207,6 +210,16 @@ func (c *Committer) execute(a Action) {
 	case Stop:
 		c.vol.Stop(a.Err)
 	}
+}
+
+func (c *Committer) closeEpoch() (err error) {
+	if c.settle {
+		_, err = c.vol.SettleEpoch()
+	} else {
+		_, err = c.vol.CloseEpoch()
+	}
+	c.settle = false
+	return err
 }
 
 // closedJobs reports what a close handed out.
@@ -244,7 +257,7 @@ func (c *Committer) background() {
 		case <-reclaim.C:
 			c.reclaim()
 		case <-c.kick:
-			_ = c.flip()
+			_ = c.flip(false)
 		}
 	}
 }
@@ -259,7 +272,7 @@ func (c *Committer) reclaim() {
 		}
 		more, err := c.vol.Reclaim()
 		if errors.Is(err, volume.ErrShort) {
-			err = c.flip()
+			err = c.flip(false)
 		} else if !more {
 			return
 		}

@@ -196,8 +196,11 @@ func (v *Volume) discard(ino Ino) {
 	}
 	for _, p := range f.exts {
 		if p.fresh {
-			v.space.FreeData(p.pblk, p.n)
+			v.freeUnlogged(p.pblk, p.n)
 		}
+	}
+	for _, r := range f.dirty {
+		v.space.stale.add(r.Off, r.Len)
 	}
 	v.releaseAhead(f)
 	f.pending = false

@@ -195,19 +195,25 @@ func (v *Volume) WantCheckpoint() bool {
 // CloseEpoch closes the group, ends the epoch of the tree, writes the super of that state into the older slot, without
 // its seal, and queues its job. It returns false, and does nothing, while the previous super is not sealed: the older
 // slot is then the only one to recover from.
-func (v *Volume) CloseEpoch() (bool, error) {
+func (v *Volume) CloseEpoch() (bool, error) { return v.endEpoch(false) }
+
+// SettleEpoch is CloseEpoch with a job that also brings free space to all copies: if nothing is changed meanwhile, they
+// are equal when it is sealed.
+func (v *Volume) SettleEpoch() (bool, error) { return v.endEpoch(true) }
+
+func (v *Volume) endEpoch(settle bool) (bool, error) {
 	var closed bool
 	err := v.change(func() error {
 		if v.flip {
 			return nil
 		}
 		closed = true
-		return v.closeEpoch()
+		return v.closeEpoch(settle)
 	})
 	return closed && err == nil, err
 }
 
-func (v *Volume) closeEpoch() error {
+func (v *Volume) closeEpoch(settle bool) error {
 	// In the next epoch every node must be copied again before it is changed. Where the nodes left would not do for
 	// what is pending then, it goes into this epoch, in which they do.
 	if !v.nodesFor(0, true) {
@@ -220,6 +226,9 @@ func (v *Volume) closeEpoch() error {
 	j.Super, j.LSN = true, v.log.LSN()
 	epoch := v.tree.Epoch()
 	j.Ranges = v.tree.Freeze(j.Ranges[:0])
+	if settle {
+		j.Ranges = v.space.stale.take(j.Ranges, v.generalArea())
+	}
 	v.dropped.nodes = append(v.dropped.nodes, v.tree.TakeReplaced()...)
 
 	s := &v.super

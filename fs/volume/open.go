@@ -12,7 +12,10 @@ import (
 )
 
 func newSpace(s *layout.Super) space {
-	return space{Allocator: alloc.New(s.FirstBlock, s.PoolSize/layout.BlockSize, s.Chunk, s.NodeSize, s.Reserve)}
+	return space{
+		Allocator: alloc.New(s.FirstBlock, s.PoolSize/layout.BlockSize, s.Chunk, s.NodeSize, s.Reserve),
+		stale:     newStale(s.PoolSize),
+	}
 }
 
 // slots is what the two super slots say.

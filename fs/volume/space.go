@@ -12,6 +12,7 @@ import (
 type space struct {
 	*alloc.Allocator
 	data, nodes uint64 // blocks and nodes in use
+	stale       stale
 }
 
 func (s *space) AllocNode() (off uint64, ok bool) {
@@ -21,7 +22,13 @@ func (s *space) AllocNode() (off uint64, ok bool) {
 	return off, ok
 }
 
+// FreeNode is how the tree gives up a node of the open epoch, which no job ever names.
 func (s *space) FreeNode(off uint64) {
+	s.stale.add(off, 1) // a node lies in one span
+	s.releaseNode(off)
+}
+
+func (s *space) releaseNode(off uint64) {
 	s.Allocator.FreeNode(off)
 	s.nodes--
 }
@@ -63,7 +70,7 @@ func (d *dropped) reset() { d.nodes, d.blocks = d.nodes[:0], d.blocks[:0] }
 
 func (s *space) freeDropped(d *dropped) {
 	for _, off := range d.nodes {
-		s.FreeNode(off)
+		s.releaseNode(off)
 	}
 	for _, r := range d.blocks {
 		s.FreeData(r.Off, r.Len)

@@ -93,7 +93,7 @@ func (v *Volume) writeRun(f *file, off uint64, src []byte) (int, error) {
 	r, err := v.store(m, off%layout.BlockSize, src)
 	if err != nil {
 		if fresh {
-			v.space.FreeData(m.pblk, m.n)
+			v.freeUnlogged(m.pblk, m.n)
 		}
 		return 0, fmt.Errorf("write of inode %d at offset %d: %w", f.ino, off, err)
 	}
@@ -256,7 +256,7 @@ func (v *Volume) copyTail(f *file, m mapping, lblk, n uint64) error {
 		err = ErrShort
 	}
 	if err != nil {
-		v.space.FreeData(blk, 1)
+		v.freeUnlogged(blk, 1)
 		return err
 	}
 	f.addPending(pending{lblk: lblk, pblk: blk, n: 1, fresh: true})

@@ -144,7 +144,7 @@ func (v *Volume) storeXattr(value []byte) (layout.XattrRun, error) {
 		err = ErrShort
 	}
 	if err != nil {
-		v.space.FreeData(blk, n)
+		v.freeUnlogged(blk, n)
 		return layout.XattrRun{}, err
 	}
 	v.group.ranges = append(v.group.ranges, r)
