@@ -120,7 +120,7 @@ func (m *Mounted) stale(before poolset.State) ([]*link, error) {
 		if err != nil && !errors.Is(err, volume.ErrCorrupt) {
 			return nil, err
 		}
-		if err == nil && ahead(there, m.found) {
+		if err == nil && ahead(there, m.found, before.Term) {
 			return nil, fmt.Errorf("target %s is ahead of the local pool (group %d of term %d there, group %d of term %d here), which must have lost acknowledged changes: "+
 				"promote the replica and attach this copy as its target", l.remote.Host, there.LSN, there.Term, m.found.LSN, m.found.Term)
 		}
@@ -133,9 +133,11 @@ func (m *Mounted) stale(before poolset.State) ([]*link, error) {
 }
 
 // ahead says that a replica holds more than an unacknowledged surplus. The local copy is part of every acknowledgement, so
-// a replica can lead it by the groups in flight at most, and only within one term.
-func ahead(there, local volume.Recovered) bool {
-	return there.Term > local.Term || there.LSN > local.LSN+commit.MaxInFlight
+// a replica can lead it by the groups in flight at most, written under no higher term than the last one that the local copy
+// took. That may be above the term of its last record: targets get a group before the local copy seals it, so a crash in the
+// first groups of a mount leaves the first records of its term on a replica only.
+func ahead(there, local volume.Recovered, taken uint64) bool {
+	return there.Term > taken || there.LSN > local.LSN+commit.MaxInFlight
 }
 
 func (m *Mounted) readLocal(off uint64, b []byte) error {
