@@ -74,28 +74,41 @@ func (m *Machine) refused(ev *Event, err error, out []Action) []Action {
 	return m.lost(ev.Now, err, out)
 }
 
+// sayHello asks: what is the target's state?
+func (m *Machine) sayHello(now time.Duration, out []Action) []Action {
+	hello := wire.Hello{CopyID: m.id.CopyID, PoolUUID: m.id.PoolUUID, Term: m.id.Term, Gen: m.id.Gen, Pool: m.pool}
+	return m.send(now, wire.TypeHello, hello.Append(nil), out)
+}
+
+// hello judges the target's state: once before the claim, so that a copy that does not fit is not touched, and once under it.
 func (m *Machine) hello(now time.Duration, out []Action) []Action {
-	m.link = linkState
 	need, err := judge(&m.id, &m.peer)
 	if err != nil {
 		return m.end(Refused, err, out)
 	}
 	m.need = need
-	if m.state != Suspended {
-		return m.done(nil, out)
-	}
-	if need != NeedNothing {
+	if m.state == Suspended && need != NeedNothing {
 		return m.end(Failed, fmt.Errorf("it came back with another state than it had: %w: mount again, which copies the pool", wire.StatusInconsistent), out)
 	}
-	return m.claim(now, out)
+	if m.link == linkGranted {
+		m.link, m.askedAt = linkLaning, now
+		return append(out, Action{Kind: ActLane, Conn: m.conn, Grant: &m.grant})
+	}
+	m.link = linkState
+	if m.state == Suspended {
+		return m.claim(now, out)
+	}
+	return m.done(nil, out)
 }
 
+// granted asks for the state once more. Until the claim the older session could still change it: a flush of it that failed
+// marks the copy Inconsistent, at the latest when the claim ends that session.
 func (m *Machine) granted(now time.Duration, out []Action) []Action {
 	if err := checkGrant(&m.grant, m.id.Size); err != nil {
 		return m.end(Refused, err, out)
 	}
-	m.link, m.askedAt = linkLaning, now
-	return append(out, Action{Kind: ActLane, Conn: m.conn, Grant: &m.grant})
+	m.link = linkGranted
+	return m.sayHello(now, out)
 }
 
 // checkGrant says whether a lane can work with a grant for a pool of size bytes.

@@ -78,7 +78,8 @@ const (
 	linkDialing
 	linkHello   // control connection stands, HELLO not answered
 	linkState   // the target's state is known
-	linkLaning  // granted, lane connecting
+	linkGranted // granted, second HELLO not answered
+	linkLaning  // the target's state under the claim is known, lane connecting
 	linkClaimed // lane connected
 )
 
@@ -122,8 +123,7 @@ func (m *Machine) Step(ev *Event, out []Action) []Action {
 		out = m.lost(ev.Now, ev.Err, out)
 	case EvDialed:
 		m.link, m.heardAt = linkHello, ev.Now
-		hello := wire.Hello{CopyID: m.id.CopyID, PoolUUID: m.id.PoolUUID, Term: m.id.Term, Gen: m.id.Gen, Pool: m.pool}
-		out = m.send(ev.Now, wire.TypeHello, hello.Append(nil), out)
+		out = m.sayHello(ev.Now, out)
 	case EvFrame:
 		m.heardAt = ev.Now
 		out = m.frame(ev, out)

@@ -40,6 +40,7 @@ type bench struct {
 	t    testing.TB
 	m    *Machine
 	now  time.Duration
+	peer wire.State // answer to a HELLO under a claim
 	last []Action
 }
 
@@ -81,6 +82,7 @@ func (b *bench) answerGrant() []Action {
 }
 
 func (b *bench) hello(st wire.State) {
+	b.peer = st
 	b.step(Event{Kind: EvConnect})
 	b.conn(Event{Kind: EvDialed})
 	b.answerState(st)
@@ -89,6 +91,7 @@ func (b *bench) hello(st wire.State) {
 func (b *bench) claim() {
 	b.step(Event{Kind: EvClaim, Term: 6, Durability: 2})
 	b.answerGrant()
+	b.answerState(b.peer)
 	b.conn(Event{Kind: EvLaneUp})
 }
 
@@ -121,6 +124,7 @@ func (b *bench) back() {
 	st.Gen, st.Term = 101, 6
 	b.answerState(st)
 	b.answerGrant()
+	b.answerState(st)
 	b.conn(Event{Kind: EvLaneUp})
 }
 
@@ -179,6 +183,8 @@ func TestMachine_ExchangeInOrder(t *testing.T) {
 		t.Errorf("claim %+v, %v", c, err)
 	}
 	b.answerGrant()
+	b.want(Handshake, "HELLO")
+	b.answerState(peerState())
 	b.want(Handshake, "lane")
 	b.conn(Event{Kind: EvLaneUp})
 	b.want(Handshake, "done")
@@ -362,6 +368,31 @@ func TestMachine_ReturnOfAnotherState(t *testing.T) {
 	}
 }
 
+// The claim ends the older session, and only then does the target find out that a flush of it failed.
+func TestMachine_StateUnderTheClaimCounts(t *testing.T) {
+	b := newBench(t, testTimeout)
+	b.inSync()
+	b.drain(1)
+	b.conn(Event{Kind: EvLost, Err: errors.New("reset")})
+	b.conn(Event{Kind: EvDialed})
+	st := peerState()
+	st.Gen, st.Term = 101, 6
+	b.answerState(st)
+	b.answerGrant()
+	st.Flags = wire.FlagInconsistent
+	b.answerState(st)
+	b.want(Failed, "break drained1!")
+
+	b = newBench(t, testTimeout)
+	b.hello(peerState())
+	b.peer.Flags = wire.FlagInconsistent
+	b.claim()
+	b.want(Handshake, "done")
+	if b.m.need != NeedFullCopy {
+		t.Errorf("need %v", b.m.need)
+	}
+}
+
 func TestMachine_RefusalsOfClaim(t *testing.T) {
 	for s := wire.StatusVersion; s <= wire.StatusCorrupt; s++ {
 		first := newBench(t, testTimeout)
@@ -459,8 +490,8 @@ func TestMachine_Deadlines(t *testing.T) {
 		b.step(Event{Kind: EvTick})
 		b.want(Suspended, "break dial")
 	})
-	t.Run("dial, HELLO, CLAIM, lane", func(t *testing.T) {
-		for n := range 4 {
+	t.Run("dial, HELLO, CLAIM, HELLO, lane", func(t *testing.T) {
+		for n := range 5 {
 			b := newBench(t, testTimeout)
 			b.step(Event{Kind: EvConnect})
 			if n > 0 {
@@ -472,6 +503,9 @@ func TestMachine_Deadlines(t *testing.T) {
 			}
 			if n > 2 {
 				b.answerGrant()
+			}
+			if n > 3 {
+				b.answerState(peerState())
 			}
 			b.now += RequestTimeout
 			b.step(Event{Kind: EvTick})

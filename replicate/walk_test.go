@@ -183,6 +183,9 @@ func (w *walk) target(f wire.Frame) {
 			w.t.Error(err)
 		}
 		w.peer.Term, w.peer.Writer = c.Term, c.Writer
+		if w.rng.IntN(8) == 0 { // a flush of the older session failed
+			w.peer.Flags |= wire.FlagInconsistent
+		}
 		g := testGrant()
 		body = g.Append(nil)
 	case f.Type == wire.TypeSetState:
