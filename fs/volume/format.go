@@ -150,3 +150,6 @@ func SealWords(pmem.Region) [2]uint64 { return [2]uint64{layout.SuperOff0, layou
 func (v *Volume) LocalAreas() []pmem.Range {
 	return []pmem.Range{{Off: v.super.BitmapOff, Len: v.super.BitmapLen}}
 }
+
+// LogEnd is the pool offset behind the log ring. Super slots and log lie before it.
+func (v *Volume) LogEnd() uint64 { return v.super.LogOff + v.super.LogLen }

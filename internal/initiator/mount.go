@@ -47,6 +47,8 @@ type Mounted struct {
 	fuse    *fs.Mounted
 	control *control.Server
 	seq     uint64 // jobs executed before the committer took over
+
+	prefaulter *prefaulter // nil if there is none
 }
 
 // Mount does all the steps of the package documentation. On an error nothing stays mounted, open or locked.
@@ -72,6 +74,9 @@ func (m *Mounted) start(ctx context.Context) error {
 		return err
 	}
 	if err := m.recover(term); err != nil {
+		return err
+	}
+	if err := m.prefault(); err != nil {
 		return err
 	}
 	if err := m.claim(ctx, term); err != nil {
@@ -231,6 +236,9 @@ func (m *Mounted) release() {
 		if err := l.replica.Close(ctx); err != nil {
 			m.Log.WithError(err).Warn("cannot close the session of a target; it ends when the connection does")
 		}
+	}
+	if m.prefaulter != nil {
+		m.prefaulter.close()
 	}
 	if m.pool != nil {
 		if err := m.pool.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
