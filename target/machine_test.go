@@ -275,6 +275,36 @@ func TestMachine_FailureFoundAtTheEnd(t *testing.T) {
 	}
 }
 
+// A primary whose bytes were lost is not taken for a copy that was promoted before; force declares its bytes good.
+func TestMachine_PromotionOfAnInconsistentPrimary(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		rep := newReplica()
+		rep.Writer, rep.Flags = copyID, wire.FlagInconsistent
+		m := NewMachine(config.Media)
+		var report *Report
+		for ev := Event(Promotion{Force: force, Gen: 60}); ev != nil; {
+			acts := m.Step(ev, nil)
+			ev = nil
+			for _, a := range acts {
+				switch a := a.(type) {
+				case Open:
+					ev = Done{Replica: rep}
+				case Sync:
+					ev = Done{}
+				case Persist:
+					rep, ev = a.Replica, Done{}
+				case Report:
+					report = &a
+				}
+			}
+		}
+		promoted := rep.Flags&wire.FlagInconsistent == 0 && rep.Gen == 60 && rep.Term == 6
+		if report == nil || (report.Err == nil) != force || promoted != force {
+			t.Errorf("force %v: report %+v, state %+v", force, report, rep)
+		}
+	}
+}
+
 // Random claims, losses, failures and promotions never break a rule of fencing.
 func TestMachine_Random(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -318,10 +348,12 @@ func TestMachine_Random(t *testing.T) {
 			case 8:
 				request = false
 				w.report = nil
-				term := w.disk.Term
-				w.step(Promotion{Force: rapid.Bool().Draw(t, "force"), Gen: w.disk.Gen + 1000})
+				term, lost := w.disk.Term, w.granted != 0 && w.failed
+				force := rapid.Bool().Draw(t, "force")
+				w.step(Promotion{Force: force, Gen: w.disk.Gen + 1000})
 				w.must(w.report != nil, "a promotion without a report")
 				if w.report.Err == nil {
+					w.must(force || !lost, "a copy that lost bytes is promoted without force")
 					w.must(w.disk.Writer == copyID && w.disk.Term == w.report.Term && w.disk.Term >= term, "reported, but not durable")
 					w.must(w.granted == 0 && !w.opened, "promoted, but still served")
 				}

@@ -30,7 +30,7 @@ func (m *Machine) takeOver(p Promotion) {
 		m.do(Report{Err: err})
 		m.releaseIdle()
 	}
-	if m.rep.Writer == m.rep.Attr.CopyID {
+	if m.rep.Writer == m.rep.Attr.CopyID && m.rep.Flags&wire.FlagInconsistent == 0 {
 		m.do(Report{Term: m.rep.Term}) // done before, and nobody has claimed it since
 		m.releaseIdle()
 		return
@@ -39,12 +39,17 @@ func (m *Machine) takeOver(p Promotion) {
 		fail(ref)
 		return
 	}
-	rep := promoted(m.rep, p.Gen)
-	m.fence(0, wire.Fenced{Term: rep.Term, Text: "the copy on the target was promoted"}, func(err error) {
+	m.fence(0, wire.Fenced{Term: m.rep.Term + 1, Text: "the copy on the target was promoted"}, func(err error) {
 		if err != nil {
 			fail(err)
 			return
 		}
+		// The end of the session may have found a flush that failed, and marked the copy.
+		if ref := checkPromotion(&m.rep, p.Force); ref != nil {
+			fail(ref)
+			return
+		}
+		rep := promoted(m.rep, p.Gen)
 		m.then(Sync{}, func(d Done) {
 			if d.Err != nil {
 				fail(d.Err)
