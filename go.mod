@@ -7,6 +7,7 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/google/go-cmp v0.7.0
 	github.com/hanwen/go-fuse/v2 v2.12.1
+	github.com/moby/sys/mountinfo v0.7.2
 	github.com/sirupsen/logrus v1.10.2
 	golang.org/x/sys v0.50.0
 	pgregory.net/rapid v1.3.0

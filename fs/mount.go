@@ -45,14 +45,14 @@ type Mounted struct {
 // Mount mounts the volume on the directory point and returns once the mount answers. It needs CAP_SYS_ADMIN. A dead mount of
 // an earlier pmemfs on the same directory is removed first. On error nothing stays mounted.
 func Mount(cfg Config, point string) (*Mounted, error) {
-	point, err := freePoint(point)
+	point, err := freePoint(point, cfg.Options.NonEmpty)
 	if err != nil {
 		return nil, err
 	}
 	s := NewServer(cfg)
 	kernel, err := fuse.NewServer(s, point, s.mountOptions(&cfg))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("mount %s: %w", point, explain(err)), clearPoint(point))
+		return nil, errors.Join(fmt.Errorf("mount %s: %w", point, explain(err)), clearPoint(point, true))
 	}
 	m := &Mounted{Server: s, point: point, done: make(chan struct{})}
 	go func() {
@@ -67,13 +67,13 @@ func Mount(cfg Config, point string) (*Mounted, error) {
 }
 
 // freePoint resolves and clears the mount point. It touches the directory, and a mount on it may hang.
-func freePoint(point string) (string, error) {
+func freePoint(point string, nonEmpty bool) (string, error) {
 	real := point
 	err := within(answerTimeout, func() (err error) {
 		if real, err = resolve(point); err != nil {
 			return err
 		}
-		return clearPoint(real)
+		return clearPoint(real, nonEmpty)
 	})
 	if err != nil {
 		return "", fmt.Errorf("mount %s: %w", point, err)

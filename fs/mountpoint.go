@@ -3,6 +3,7 @@ package fs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -30,13 +31,13 @@ func resolve(point string) (string, error) {
 // clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died answers ENOTCONN and
 // is removed; a living one is ErrMounted, since mounts would stack. A statfs tells the two apart: it always asks the daemon,
 // while the kernel may answer a stat from attributes that it has kept.
-func clearPoint(point string) error {
+func clearPoint(point string, nonEmpty bool) error {
 	mount, err := mountinfo.Find(point)
 	if err != nil {
 		return err
 	}
 	if mount == nil || mount.Mountpoint != point {
-		return checkDir(point)
+		return checkDir(point, nonEmpty)
 	}
 	var st unix.Statfs_t
 	switch err := unix.Statfs(point, &st); {
@@ -48,10 +49,11 @@ func clearPoint(point string) error {
 	if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("remove the mount of a daemon that died: %w", err)
 	}
-	return clearPoint(point)
+	return clearPoint(point, nonEmpty)
 }
 
-func checkDir(point string) error {
+// checkDir wants an empty directory: what a mount hides looks lost.
+func checkDir(point string, nonEmpty bool) error {
 	info, err := os.Stat(point)
 	if err != nil {
 		return err
@@ -59,7 +61,22 @@ func checkDir(point string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("the mount point is not a directory: %w", syscall.ENOTDIR)
 	}
-	return nil
+	if nonEmpty {
+		return nil
+	}
+	dir, err := os.Open(point)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	switch names, err := dir.Readdirnames(1); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return fmt.Errorf("the mount point holds files (%q): empty it, or mount with -o nonempty to hide them: %w", names[0], syscall.ENOTEMPTY)
+	}
 }
 
 // tuneWriteback lets mapped stores dirty as much memory as on any file system. By default the kernel holds back FUSE, because

@@ -26,6 +26,8 @@ type Options struct {
 	Relatime    bool // relatime
 	StrictAtime bool // strictatime; shown in /proc/mounts, kept as relatime
 
+	NonEmpty bool // nonempty: hide what the mount point holds
+
 	FSName  string // fsname=: the source shown in /proc/mounts; the caller sets it if empty
 	MaxRead uint32 // max_read=: bytes of the largest READ, 0 = 1 MiB
 
@@ -53,6 +55,7 @@ var flagOptions = map[string]func(*Options){
 	"norelatime":  func(o *Options) { o.Relatime = false },
 	"nodiratime":  func(o *Options) { o.NoDirAtime = true },
 	"diratime":    func(o *Options) { o.NoDirAtime = false },
+	"nonempty":    func(o *Options) { o.NonEmpty = true },
 }
 
 // acceptedOptions change nothing: they speak to mount(8) or systemd, or ask for what every mount does.

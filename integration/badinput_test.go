@@ -172,16 +172,16 @@ func TestMount_BadMountpoint(t *testing.T) {
 	file, missing, full := r.Path("file"), r.Path("missing"), r.Path("full")
 	r.must(os.WriteFile(file, nil, 0o644))
 	r.must(os.MkdirAll(filepath.Join(full, "below"), 0o755))
-	mount := func(point string) func() error {
+	mount := func(point string, flags ...string) func() error {
 		return func() error {
-			_, err := r.Pmemfs("mount", "--log-file", r.Path("a.log"), r.pool.Config, point)
+			_, err := r.Pmemfs(append([]string{"mount", "--log-file", r.Path("a.log"), r.pool.Config, point}, flags...)...)
 			return err
 		}
 	}
 	wantText(t, "mount point missing", mount(missing)(), missing, "no such file")
 	wantText(t, "mount point is a file", mount(file)(), file, "not a directory")
-	// As with any file system a directory that is not empty can be mounted on; what was in it is hidden meanwhile.
-	r.must(mount(full)())
+	wantText(t, "mount point not empty", mount(full)(), full, "below", "nonempty")
+	r.must(mount(full, "-o", "nonempty")())
 	defer r.Pmemfs("umount", full)
 	r.wantContent(filepath.Join(full, "f"), "content")
 }

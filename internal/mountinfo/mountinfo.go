@@ -2,12 +2,12 @@
 package mountinfo
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // FSType is the type under which the kernel lists our mounts.
@@ -16,7 +16,7 @@ const FSType = "fuse.pmemfs"
 // Entry is one mount.
 type Entry struct{ Mountpoint, FSType, Source string }
 
-// Find returns the topmost pmemfs mount at or above the absolute path, or nil.
+// Find returns the pmemfs mount at or above the absolute path, or nil if the path lies in a mount of another kind.
 func Find(path string) (*Entry, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -26,54 +26,26 @@ func Find(path string) (*Entry, error) {
 	return find(f, path)
 }
 
+// find takes the deepest mount above path, and of those at one place the last one, which lies on top.
 func find(r io.Reader, path string) (*Entry, error) {
-	var best *Entry
-	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		e, err := parse(in.Text())
-		if err != nil {
-			return nil, err
-		}
-		if below(path, e.Mountpoint) && (best == nil || len(e.Mountpoint) >= len(best.Mountpoint)) {
-			best = e
+	mounts, err := mountinfo.GetMountsFromReader(r, func(m *mountinfo.Info) (skip, stop bool) {
+		return !below(path, m.Mountpoint), false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list of mounts: %w", err)
+	}
+	var best *mountinfo.Info
+	for _, m := range mounts {
+		if best == nil || len(m.Mountpoint) >= len(best.Mountpoint) {
+			best = m
 		}
 	}
 	if best == nil || best.FSType != FSType {
-		return nil, in.Err()
+		return nil, nil
 	}
-	return best, in.Err()
+	return &Entry{Mountpoint: best.Mountpoint, FSType: best.FSType, Source: best.Source}, nil
 }
 
 func below(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
-}
-
-// parse reads one line as proc(5) describes it: ID PARENT DEV ROOT MOUNTPOINT OPTIONS [TAG...] - TYPE SOURCE OPTIONS.
-func parse(line string) (*Entry, error) {
-	head, tail, ok := strings.Cut(line, " - ")
-	h, t := strings.Fields(head), strings.Fields(tail)
-	if !ok || len(h) < 6 || len(t) < 2 {
-		return nil, fmt.Errorf("mountinfo: cannot read the line %q", line)
-	}
-	return &Entry{Mountpoint: unescape(h[4]), FSType: t[0], Source: unescape(t[1])}, nil
-}
-
-// unescape undoes the kernel's octal escapes of blank, tab, newline and backslash.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
