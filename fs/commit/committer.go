@@ -26,6 +26,7 @@ type Committer struct {
 	vol      *volume.Volume
 	region   pmem.Region
 	interval time.Duration
+	failed   func(error)
 
 	mu      sync.Mutex // protects all below, and orders every call of the pipeline
 	changed sync.Cond  // signalled when pipe.Durable, pipe.Err or closed changes
@@ -49,12 +50,13 @@ type Config struct {
 	Targets  []Copy        // copies 1, 2, ...
 	Interval time.Duration // bounds what a crash may lose without fsync
 	Seq      uint64        // of the last job that was executed, on every copy, before New
+	Failed   func(error)   // told once, of the failure that ended it; it must not call the Committer. May be nil
 }
 
 // New starts a committer. The volume must have no job outstanding.
 func New(cfg Config) *Committer {
 	c := &Committer{
-		vol: cfg.Volume, region: cfg.Region, interval: cfg.Interval,
+		vol: cfg.Volume, region: cfg.Region, interval: cfg.Interval, failed: cfg.Failed,
 		pipe: NewPipeline(1+len(cfg.Targets), cfg.Volume.LSN(), cfg.Seq),
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{}),
 	}
@@ -209,6 +211,9 @@ func (c *Committer) execute(a Action) {
 		c.changed.Broadcast()
 	case Stop:
 		c.vol.Stop(a.Err)
+		if c.failed != nil {
+			c.failed(a.Err)
+		}
 	}
 }
 

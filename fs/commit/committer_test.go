@@ -220,6 +220,37 @@ func TestFsync_FailureIsStickyAndStopsTheVolume(t *testing.T) {
 	}
 }
 
+// broken is a region whose write-back fails.
+type broken struct {
+	pmem.Region
+	err error
+}
+
+func (b broken) Flush([]pmem.Range) error { return b.err }
+
+// Whoever made the committer hears once why it ended, also what failed below the local copy.
+func TestFailed_IsToldOnceOfTheCause(t *testing.T) {
+	region := heap(t)
+	if err := volume.Format(region, volume.Params{PoolUUID: testUUID}); err != nil {
+		t.Fatal(err)
+	}
+	vol, cause := open(t, region), &pmem.SyncError{Err: errors.New("made to fail")}
+	var told []error
+	c := New(Config{Volume: vol, Region: broken{region, cause}, Interval: time.Hour, Failed: func(err error) { told = append(told, err) }})
+	ino := create(t, vol, "a", []byte("x"))
+	for range 2 {
+		if err := c.Fsync(ino, false); err == nil {
+			t.Error("fsync succeeded")
+		}
+	}
+	if err := c.Close(); err == nil {
+		t.Error("close succeeded")
+	}
+	if len(told) != 1 || !errors.Is(told[0], cause.Err) {
+		t.Errorf("told %v", told)
+	}
+}
+
 func TestInterval_CommitsWithoutFsync(t *testing.T) {
 	vol, r, c := start(t, 20*time.Millisecond)
 	defer c.Close()

@@ -55,6 +55,9 @@ type Mounted struct {
 func Mount(ctx context.Context, mc MountConfig) (*Mounted, error) {
 	m := &Mounted{MountConfig: mc}
 	if err := m.start(ctx); err != nil {
+		if m.pool != nil {
+			m.pool.Distrust(err)
+		}
 		m.release()
 		return nil, err
 	}
@@ -106,7 +109,8 @@ func (m *Mounted) openPool() error {
 	case st.Writer != m.id.CopyID:
 		return fmt.Errorf("%s is a replica at term %d, written by copy %v: run `pmemfs promote` here before you mount it", m.Set.File, st.Term, st.Writer)
 	case st.Flags&poolset.Inconsistent != 0:
-		return fmt.Errorf("%s is marked Inconsistent: a copy to it did not finish, or its memory was lost; mount another copy and attach this one as a replica", m.Set.File)
+		return fmt.Errorf("%s is marked Inconsistent: a copy to it did not finish, a write to it failed, or its memory was lost; "+
+			"promote and mount another copy and attach this one as a replica; if there is none, take its bytes as they are with `pmemfs promote --force`", m.Set.File)
 	}
 	if m.found, err = volume.Probe(m.readLocal, m.id.PoolUUID, p.Header().PoolSize); err != nil {
 		return fmt.Errorf("%s: %w", m.Set.File, err)
@@ -151,6 +155,7 @@ func (m *Mounted) serve() (err error) {
 	}
 	m.commit = commit.New(commit.Config{
 		Volume: m.vol, Region: m.pool.Region(), Targets: targets, Interval: m.Config.CommitInterval, Seq: m.seq,
+		Failed: m.pool.Distrust,
 	})
 	for i, l := range m.links {
 		l.follow(m.commit, i+1)
@@ -198,7 +203,6 @@ func (m *Mounted) Wait() error {
 	if err == nil {
 		err = m.markClean()
 	}
-	m.commit = nil
 	m.release()
 	if err != nil {
 		return fmt.Errorf("unmounted %s, but not everything is on every copy: %w", m.Mountpoint, err)
@@ -228,7 +232,7 @@ func (m *Mounted) release() {
 		_ = m.control.Close()
 	}
 	if m.commit != nil {
-		_ = m.commit.Close()
+		_ = m.commit.Close() // no effect if Wait did it already
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -87,6 +87,7 @@ func (p *Pool) load(opt OpenOptions) error {
 		return err
 	}
 	if err := p.region.Sync(); err != nil {
+		p.Distrust(err)
 		return fmt.Errorf("pool %s: %w", p.set.File, err)
 	}
 	if p.readOnly {
