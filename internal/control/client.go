@@ -4,17 +4,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"time"
 )
 
-// ErrNoDaemon: no daemon serves the mount point.
-var ErrNoDaemon = errors.New("no pmemfs daemon answers for this mount point: if one died, unmount and mount again")
+var (
+	// ErrNoDaemon: no daemon serves the mount point.
+	ErrNoDaemon = errors.New("no pmemfs daemon answers for this mount point: if one died, unmount and mount again")
+	// ErrNotAllowed: there may be a daemon, but only root may ask it.
+	ErrNotAllowed = errors.New("only root may ask the daemon of a mount")
+)
 
 // Call sends one request to the daemon of mountpoint and waits up to d for the reply.
 func Call(mountpoint string, req Request, d time.Duration) (Reply, error) {
 	var reply Reply
 	conn, err := net.DialTimeout("unix", SocketPath(mountpoint), d)
+	if errors.Is(err, fs.ErrPermission) {
+		return reply, fmt.Errorf("%s: %w", mountpoint, ErrNotAllowed)
+	}
 	if err != nil {
 		return reply, fmt.Errorf("%s: %w (%w)", mountpoint, ErrNoDaemon, err)
 	}

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // serve listens on the socket of a mount point that no test but this one uses.
@@ -72,6 +75,33 @@ func TestCall_NoDaemon(t *testing.T) {
 	if _, err := Call("/nowhere/at/all", Request{Op: OpStatus}, time.Second); !errors.Is(err, ErrNoDaemon) {
 		t.Fatalf("got %v, want ErrNoDaemon", err)
 	}
+}
+
+// Somebody else than root must not be told that the daemon is dead.
+func TestCall_NotAllowed(t *testing.T) {
+	mnt := serve(t, func(Request) Reply { return Reply{} })
+	err := asNobody(t, func() error {
+		_, err := Call(mnt, Request{Op: OpStatus}, time.Second)
+		return err
+	})
+	if !errors.Is(err, ErrNotAllowed) || errors.Is(err, ErrNoDaemon) {
+		t.Fatalf("got %v, want ErrNotAllowed", err)
+	}
+}
+
+// asNobody runs f on a thread with another user's rights; the thread ends with it.
+func asNobody(t *testing.T, f func() error) error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+			result <- errno
+			return
+		}
+		result <- f()
+	}()
+	return <-result
 }
 
 func TestVerdict_ExitCode(t *testing.T) {
