@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/pmemfs/pmemfs/internal/control"
 	"github.com/pmemfs/pmemfs/internal/initiator"
@@ -62,6 +61,9 @@ func (c *statusCmd) status() (*control.Status, error) {
 	if !errors.Is(err, errNotMounted) {
 		return nil, err
 	}
+	if fi, statErr := os.Stat(c.Path); statErr == nil && fi.IsDir() {
+		return nil, err
+	}
 	cfg, set, err := initiator.Load(c.Path)
 	if err != nil {
 		return nil, err
@@ -73,16 +75,16 @@ var errNotMounted = errors.New("no pmemfs is mounted there")
 
 // mountOf finds the pmemfs mount that path lies in.
 func mountOf(path string) (string, error) {
-	abs, err := filepath.Abs(path)
+	real, err := mountinfo.Resolve(path)
 	if err != nil {
 		return "", err
 	}
-	entry, err := mountinfo.Find(abs)
+	entry, err := mountinfo.Find(real)
 	if err != nil {
 		return "", err
 	}
 	if entry == nil {
-		return "", fmt.Errorf("%s: %w", abs, errNotMounted)
+		return "", fmt.Errorf("%s: %w", path, errNotMounted)
 	}
 	return entry.Mountpoint, nil
 }

@@ -9,9 +9,13 @@ import (
 // commands are the words that start a subcommand; anything else in first place is a source or a mount point.
 var commands = map[string]bool{"mkpool": true, "mount": true, "umount": true, "sync": true, "status": true, "promote": true, "check": true, "version": true}
 
-// isHelperForm tells `pmemfs SOURCE MOUNTPOINT -o ...` (mount.fuse3) from a subcommand. A path has a slash in it, a subcommand has none.
+// isHelperForm tells what mount.fuse3 runs, `pmemfs SOURCE MOUNTPOINT -o OPTIONS` or `pmemfs MOUNTPOINT -o OPTIONS`, from a subcommand. A path has a
+// slash in it, a subcommand has none; a source without one is known by the options behind the mount point.
 func isHelperForm(args []string) bool {
-	return len(args) > 0 && !commands[args[0]] && strings.Contains(args[0], "/")
+	if len(args) == 0 || commands[args[0]] || strings.HasPrefix(args[0], "-") {
+		return false
+	}
+	return strings.Contains(args[0], "/") || len(args) > 3 && strings.Contains(args[1], "/") && args[2] == "-o"
 }
 
 // helperArgs are what mount(8) and mount.fuse3 pass.
@@ -22,7 +26,8 @@ type helperArgs struct {
 	fake       bool
 }
 
-// parseHelperArgs takes mount(8)'s fixed set of flags: -s -f -n -v -r -w -o OPTIONS -t TYPE -N NAMESPACE.
+// parseHelperArgs takes mount(8)'s fixed set of flags: -s -f -n -v -r -w -o OPTIONS -t TYPE -N NAMESPACE. There -f means a mount that is only
+// acted out (fromMount), in the other form to stay in the foreground.
 func parseHelperArgs(args []string, fromMount bool) (helperArgs, error) {
 	var h helperArgs
 	for i := 0; i < len(args); i++ {
@@ -58,14 +63,14 @@ func parseHelperArgs(args []string, fromMount bool) (helperArgs, error) {
 }
 
 // mountHelper is what mount(8) and mount.fuse3 run.
-func mountHelper(args []string) error {
-	h, err := parseHelperArgs(args, !isHelperForm(args) || len(args) > 0 && args[0] == "")
+func mountHelper(args []string, fromMount bool) error {
+	h, err := parseHelperArgs(args, fromMount)
 	if err != nil {
 		return &exitError{exitMountUsage, err}
 	}
-	cmd := mountCmd{Args: h.words, Options: h.options, Foreground: h.foreground, LogFile: defaultLog}
 	if h.fake {
 		return nil
 	}
+	cmd := mountCmd{Args: h.words, Options: h.options, Foreground: h.foreground, LogFile: defaultLog}
 	return cmd.Run()
 }

@@ -65,8 +65,10 @@ func dispatch(name string, args []string) error {
 	switch {
 	case name == "umount.fuse.pmemfs":
 		return umountHelper(args)
-	case name == "mount.fuse.pmemfs" || isHelperForm(args):
-		return mountHelper(args)
+	case name == "mount.fuse.pmemfs":
+		return mountHelper(args, true)
+	case isHelperForm(args):
+		return mountHelper(args, false)
 	}
 	return runCommand(args)
 }

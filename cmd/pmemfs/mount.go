@@ -16,6 +16,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/fs"
 	"github.com/pmemfs/pmemfs/internal/initiator"
+	"github.com/pmemfs/pmemfs/internal/mountinfo"
 )
 
 const (
@@ -52,21 +53,30 @@ func (c *mountCmd) Run() error {
 	return c.background()
 }
 
-// resolve settles configuration file and mount point as absolute paths: a daemon has no working directory.
+// resolve settles configuration file and mount point as absolute paths: a daemon has no working directory. The mount point is
+// named as the kernel will list it, since the commands find the daemon by that name.
 func (c *mountCmd) resolve(opts *fs.Options) (err error) {
-	c.config = defaultConfig
-	switch {
-	case len(c.Args) == 2:
-		c.config = c.Args[0]
-	case len(c.Args) != 1:
+	if len(c.Args) == 0 || len(c.Args) > 2 {
 		return fmt.Errorf("want [CONFIG] MOUNTPOINT, got %d paths", len(c.Args))
-	case opts.Config != "":
-		c.config = opts.Config
+	}
+	var given []string
+	for _, path := range append(c.Args[:len(c.Args)-1:len(c.Args)-1], opts.Config, opts.Pool) {
+		if path != "" {
+			given = append(given, path)
+		}
+	}
+	switch len(given) {
+	case 0:
+		c.config = defaultConfig
+	case 1:
+		c.config = given[0]
+	default:
+		return fmt.Errorf("the pool is named more than once, by %s: leave all but one out", strings.Join(given, " and "))
 	}
 	if c.config, err = filepath.Abs(c.config); err != nil {
 		return err
 	}
-	c.mountpoint, err = filepath.Abs(c.Args[len(c.Args)-1])
+	c.mountpoint, err = mountinfo.Resolve(c.Args[len(c.Args)-1])
 	return err
 }
 
@@ -78,7 +88,7 @@ func (c *mountCmd) background() error {
 	}
 	logFile, err := os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
-		return fmt.Errorf("log file: %w; choose another one with --log-file", err)
+		return &exitError{exitMountFailed, fmt.Errorf("log file: %w; mounting needs root, and a log file that can be written (--log-file)", err)}
 	}
 	defer logFile.Close()
 	r, w, err := os.Pipe()
@@ -86,11 +96,7 @@ func (c *mountCmd) background() error {
 		return err
 	}
 	defer r.Close()
-	args := []string{"mount", "--log-file", c.LogFile, c.config, c.mountpoint}
-	if o := strings.Join(c.Options, ","); o != "" {
-		args = append(args, "-o", o)
-	}
-	daemon := exec.Command(self, args...)
+	daemon := exec.Command(self, c.daemonArgs()...)
 	daemon.Args[0] = "pmemfs"
 	daemon.Dir = "/"
 	daemon.Env = append(os.Environ(), statusFD+"=3")
@@ -103,6 +109,18 @@ func (c *mountCmd) background() error {
 		return err
 	}
 	return relay(r, c.LogFile)
+}
+
+// daemonArgs name the pool by its path alone: options that name it too would be taken for a second one.
+func (c *mountCmd) daemonArgs() []string {
+	args := []string{"mount", "--log-file", c.LogFile, c.config, c.mountpoint}
+	for opt := range strings.SplitSeq(strings.Join(c.Options, ","), ",") {
+		opt = strings.TrimSpace(opt)
+		if opt != "" && !strings.HasPrefix(opt, "config=") && !strings.HasPrefix(opt, "pool=") {
+			args = append(args, "-o", opt)
+		}
+	}
+	return args
 }
 
 // relay prints the daemon's progress and returns when it says ok, reports an error, or ends.
@@ -122,6 +140,7 @@ func relay(r *os.File, logFile string) error {
 	return &exitError{exitMountFailed, fmt.Errorf("the daemon ended before the mount answered; see %s", logFile)}
 }
 
+// daemon serves the mount in the background. Its error goes to whoever started it and to the log, which is stderr too, so that main has nothing to add.
 func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
 	syscall.CloseOnExec(int(status.Fd()))
 	_ = os.Unsetenv(statusFD)
@@ -129,13 +148,14 @@ func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
 	if err != nil {
 		fmt.Fprintln(status, "error", strings.ReplaceAll(err.Error(), "\n", "\x00"))
 		logrus.Error(err)
+		err = &exitError{exitMountFailed, errors.New("")}
 	}
 	status.Close()
 	return err
 }
 
 // serve mounts, reports "ok", and returns when the file system has been unmounted and everything is on the copies. SIGTERM and
-// SIGINT unmount; a second one ends the wait for open files by a lazy unmount.
+// SIGINT unmount; if files are open, a second one detaches the mount from them.
 func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, report func(string)) error {
 	cfg, set, err := initiator.Load(c.config)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -54,7 +53,7 @@ func umountHelper(args []string) error {
 // Run syncs, unmounts, waits for the daemon's end and says what is not replicated. It unmounts even if the sync failed: a
 // lost target must not keep a machine from shutting down.
 func (c *umountCmd) Run() error {
-	mnt, err := filepath.Abs(c.Mountpoint)
+	mnt, err := mountinfo.Resolve(c.Mountpoint)
 	if err != nil {
 		return err
 	}
@@ -63,9 +62,12 @@ func (c *umountCmd) Run() error {
 		return err
 	}
 	if entry == nil || entry.Mountpoint != mnt {
-		return &exitError{exitMountUsage, fmt.Errorf("%s: no pmemfs is mounted there", mnt)}
+		return &exitError{exitMountUsage, fmt.Errorf("%s: %w", c.Mountpoint, errNotMounted)}
 	}
 	reply, syncErr := control.Call(mnt, control.Request{Op: control.OpSync}, syncTimeout)
+	if errors.Is(syncErr, control.ErrNotAllowed) {
+		return &exitError{exitMountFailed, fmt.Errorf("unmount %s: %w", mnt, unix.EPERM)}
+	}
 	if errors.Is(syncErr, control.ErrNoDaemon) {
 		fmt.Fprintf(os.Stderr, "pmemfs: %s: the daemon is gone; what was not synced before it died is in the local pool only\n", mnt)
 		syncErr = nil
