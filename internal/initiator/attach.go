@@ -88,20 +88,39 @@ func (m *Mounted) claim(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// synchronise is step 6. before is the local state as the mount found it.
+// synchronise is steps 6 and 7. before is the local state as the mount found it.
+//
+// One target after the other is copied to and adopted: a crash in between leaves one at most with the mark Inconsistent,
+// and all others can be promoted. Nothing is acknowledged before the last one is in sync.
 func (m *Mounted) synchronise(ctx context.Context, before poolset.State) error {
 	stale, err := m.stale(before)
-	if err != nil || len(stale) == 0 {
+	if err != nil {
 		return err
 	}
-	if before.Flags&poolset.Clean == 0 {
+	if len(stale) > 0 && before.Flags&poolset.Clean == 0 {
 		if err := m.flip(); err != nil {
 			return err
 		}
 	}
-	for _, l := range stale {
-		if err := m.fullSync(ctx, l); err != nil {
+	next, peers := m.nextState(before)
+	// Durable order: the local copy first. If the mount ends here, the next one finds targets of an older generation and copies.
+	err = m.pool.SetState(func(s *poolset.State) { s.Gen, s.History, s.Peers = next.Gen, next.History, next.Peers })
+	if err != nil {
+		return err
+	}
+	for _, l := range m.links {
+		if slices.Contains(stale, l) {
+			if err := m.fullSync(ctx, l); err != nil {
+				return err
+			}
+		}
+		if err := l.replica.Adopt(ctx, next.Gen, next.History, peers); err != nil {
 			return err
+		}
+	}
+	for _, l := range m.links { // a target may have been lost while others were copied to
+		if st := l.replica.Status(); st.State == replicate.Failed || st.State == replicate.Refused {
+			return fmt.Errorf("target %s: %w", l.remote.Host, st.Err)
 		}
 	}
 	return nil
@@ -196,33 +215,23 @@ func (m *Mounted) sealWords() []uint64 {
 	return words[:]
 }
 
-// adopt is step 7. A copy that was in sync when the pool was last mounted and is not attached now will lack what comes: so
-// the generation changes, and it can be told from a copy that has everything.
-func (m *Mounted) adopt(ctx context.Context, before poolset.State) error {
-	var peers []wire.UUID
+// nextState is the generation and the peers under which this mount goes on. A copy that was in sync when the pool was last
+// mounted and is not attached now will lack what comes: so the generation changes, and it can be told from a copy that has everything.
+func (m *Mounted) nextState(before poolset.State) (next poolset.State, peers []wire.UUID) {
 	for _, l := range m.links {
 		peers = append(peers, l.replica.Peer().Attr.CopyID)
 	}
-	next := before
+	next = before
 	for _, old := range before.Peers {
 		if !old.IsZero() && !slices.Contains(peers, old) {
+			m.Log.WithField("copy", old).Warn("a copy that was in sync is not attached: it falls behind from now on and must not be promoted any more")
 			next.Gen, next.History = newGeneration(before)
 			break
 		}
 	}
 	next.Peers = [8]poolset.UUID{}
 	copy(next.Peers[:], peers)
-	// Durable order: the local copy first. If the mount ends here, the next one finds targets of an older generation and copies.
-	err := m.pool.SetState(func(s *poolset.State) { s.Gen, s.History, s.Peers = next.Gen, next.History, next.Peers })
-	if err != nil {
-		return err
-	}
-	for _, l := range m.links {
-		if err := l.replica.Adopt(ctx, next.Gen, next.History, peers); err != nil {
-			return err
-		}
-	}
-	return nil
+	return next, peers
 }
 
 // newGeneration is a random generation whose history begins with the one before.

@@ -8,8 +8,8 @@
 //  3. Persist term+1, and that the local copy is not Clean any more.
 //  4. Recover the volume.
 //  5. Claim each target at the new term: it breaks older connections and persists (term, writer) before it grants access.
-//  6. Targets that are not known to be equal get a full copy of the shared area (docs/decisions/0003). Before it the root is flipped locally.
-//  7. Persist the generation and the peers on every copy. From here on every drain goes to all copies.
+//  6. If a target is not known to be equal (docs/decisions/0003), flip the root locally. Persist the generation and the peers locally.
+//  7. Each target in turn: a full copy of the shared area if it needs one, then persist generation and peers there. From here on every drain goes to it.
 //  8. Mount, open the control socket, report success.
 //
 // A crash between any two steps leaves copies that the next mount handles: terms only grow, and a target in the middle of a copy is marked Inconsistent.

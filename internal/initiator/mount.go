@@ -88,9 +88,6 @@ func (m *Mounted) start(ctx context.Context) error {
 	if err := m.synchronise(ctx, before); err != nil {
 		return err
 	}
-	if err := m.adopt(ctx, before); err != nil {
-		return err
-	}
 	return m.serve()
 }
 
