@@ -172,6 +172,9 @@ func (p *Pool) checkState(st *wire.State) error {
 		return fmt.Errorf("another program has it open: %w", wire.StatusBusy)
 	case !st.Writer.IsZero() && st.Writer == st.Attr.CopyID:
 		return promoted(st)
+	case st.Gen != 0:
+		// Its owner could not mount any more, or would take changed bytes for his own.
+		return fmt.Errorf("it is a replica of a pmemfs file system, which only a mount may write: %w", wire.StatusForeign)
 	case st.Flags&wire.FlagInconsistent != 0:
 		return wire.StatusInconsistent
 	}

@@ -256,6 +256,7 @@ func TestPool_RefusesStates(t *testing.T) {
 	for want, change := range map[wire.Status]func(*wire.State){
 		wire.StatusTooSmall:     func(s *wire.State) { s.PoolSize-- },
 		wire.StatusBusy:         func(s *wire.State) { s.Served = 1 },
+		wire.StatusForeign:      func(s *wire.State) { s.Writer, s.Gen = myID, 100 },
 		wire.StatusFenced:       func(s *wire.State) { s.Writer, s.Term = peerID, 4 },
 		wire.StatusInconsistent: func(s *wire.State) { s.Flags = wire.FlagInconsistent },
 	} {

@@ -86,6 +86,9 @@ func (m *Machine) fence(by ConnID, f wire.Fenced, next func(error)) {
 // grant persists the new term and registers the region. Nobody else holds the pool.
 func (m *Machine) grant(c ConnID, r *wire.Claim, giveUp func(error)) {
 	rep := m.rep
+	if rep.Writer != r.Writer {
+		rep.Flags &^= wire.FlagClean // what the mark compares with is the copy of the writer who set it
+	}
 	rep.Term, rep.Writer = r.Term, r.Writer
 	m.persist(rep, func(err error) {
 		if err != nil {

@@ -275,6 +275,20 @@ func TestMachine_FailureFoundAtTheEnd(t *testing.T) {
 	}
 }
 
+// The mark Clean says that the copy equals that of its writer, so it does not outlast a change of the writer.
+func TestMachine_CleanIsOfOneWriter(t *testing.T) {
+	for writer, want := range map[wire.UUID]uint32{writerA: wire.FlagClean, writerB: 0} {
+		rep := newReplica()
+		rep.Flags = wire.FlagClean
+		m := NewMachine(config.Media)
+		m.Step(Request{1, claimOf(writer, 6, 50)}, nil)
+		acts := m.Step(Done{Replica: rep}, nil)
+		if p, ok := acts[0].(Persist); !ok || p.Replica.Writer != writer || p.Replica.Flags != want {
+			t.Errorf("writer %v: %+v", writer, acts)
+		}
+	}
+}
+
 // A primary whose bytes were lost is not taken for a copy that was promoted before; force declares its bytes good.
 func TestMachine_PromotionOfAnInconsistentPrimary(t *testing.T) {
 	for _, force := range []bool{false, true} {
