@@ -2,9 +2,7 @@ package commit
 
 import (
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
@@ -21,23 +19,17 @@ type Copy interface {
 // ErrClosed is returned after Close.
 var ErrClosed = errors.New("commit: the pool is being unmounted")
 
-// Committer drives a Pipeline: it executes its actions and lets callers wait.
+// Committer drives an Engine and lets callers wait for it.
 type Committer struct {
 	vol      *volume.Volume
-	region   pmem.Region
 	interval time.Duration
-	failed   func(error)
 
-	mu      sync.Mutex // protects all below, and orders every call of the pipeline
+	mu      sync.Mutex // protects all below, and orders every call of the engine
 	changed sync.Cond  // signalled when pipe.Durable, pipe.Err or closed changes
-	pipe    *Pipeline
-	targets []Copy
-	events  []Event
-	actions []Action
-	settle  bool // the next epoch is closed with SettleEpoch
+	engine  *Engine
+	pipe    *Pipeline // of the engine
 	closed  bool
 
-	drains   atomic.Uint64
 	kick     chan struct{} // a checkpoint may be due
 	stop     chan struct{} // closed by Close
 	finished chan struct{} // closed when the background goroutine has ended
@@ -56,12 +48,12 @@ type Config struct {
 // New starts a committer. The volume must have no job outstanding.
 func New(cfg Config) *Committer {
 	c := &Committer{
-		vol: cfg.Volume, region: cfg.Region, interval: cfg.Interval, failed: cfg.Failed,
-		pipe: NewPipeline(1+len(cfg.Targets), cfg.Volume.LSN(), cfg.Seq),
+		vol: cfg.Volume, interval: cfg.Interval,
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{}),
 	}
-	c.targets = c.wrap(cfg.Targets)
 	c.changed.L = &c.mu
+	c.engine = NewEngine(cfg.Volume, cfg.Region, c.wrap(cfg.Targets), cfg.Seq, Hooks{Wake: c.changed.Broadcast, Due: c.poke, Stopped: cfg.Failed})
+	c.pipe = c.engine.Pipeline()
 	go c.background()
 	return c
 }
@@ -109,13 +101,13 @@ func (c *Committer) Durable() uint64 {
 }
 
 // Drains counts the drains started on the copies, the local one included.
-func (c *Committer) Drains() uint64 { return c.drains.Load() }
+func (c *Committer) Drains() uint64 { return c.engine.Drains() }
 
 // Drained is how copy number n reports: seq and all before it are durable there, or err.
 func (c *Committer) Drained(n int, seq uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.run(Event{Kind: Drained, Copy: n, Seq: seq, Err: err})
+	c.engine.Run(Event{Kind: Drained, Copy: n, Seq: seq, Err: err})
 }
 
 // wait returns when group lsn is durable everywhere. It is bounded: a copy that does not answer within its timeout reports an error.
@@ -123,7 +115,7 @@ func (c *Committer) wait(lsn uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if lsn > c.pipe.Durable() && !c.closed {
-		c.run(Event{Kind: Want, LSN: lsn})
+		c.engine.Want(lsn)
 	}
 	for {
 		switch {
@@ -165,78 +157,11 @@ func (c *Committer) flip(settle bool) error {
 		return ErrClosed
 	}
 	next := c.pipe.Supers() + 1
-	c.settle = c.settle || settle
-	c.run(Event{Kind: WantEpoch})
+	c.engine.Flip(settle)
 	for c.pipe.Supers() < next && c.pipe.Err() == nil {
 		c.changed.Wait()
 	}
 	return c.pipe.Err()
-}
-
-// run steps the pipeline until no event is left. Caller holds mu.
-func (c *Committer) run(ev Event) {
-	c.events = append(c.events[:0], ev)
-	for i := 0; i < len(c.events); i++ {
-		c.actions = c.pipe.Step(c.events[i], c.actions[:0])
-		for _, a := range c.actions {
-			c.execute(a)
-		}
-	}
-}
-
-func (c *Committer) execute(a Action) {
-	switch a.Kind {
-	case CloseGroup:
-		_, err := c.vol.CloseGroup()
-		c.closedJobs(err)
-	case CloseEpoch:
-		c.closedJobs(c.closeEpoch())
-	case Drain:
-		c.drains.Add(1)
-		if a.Copy > 0 {
-			c.targets[a.Copy-1].Drain(a.Job.Seq, a.Job.Ranges, a.Job.Seal)
-			return
-		}
-		err := pmem.Drain(c.region, a.Job.Ranges, a.Job.Seal)
-		if err != nil {
-			err = fmt.Errorf("local pool: drain of group %d: %w", a.Job.LSN, err)
-		}
-		c.events = append(c.events, Event{Kind: Drained, Seq: a.Job.Seq, Err: err})
-	case Sealed:
-		c.vol.Sealed(a.Job)
-		if c.vol.WantCheckpoint() {
-			c.poke()
-		}
-	case Wake:
-		c.changed.Broadcast()
-	case Stop:
-		c.vol.Stop(a.Err)
-		if c.failed != nil {
-			c.failed(a.Err)
-		}
-	}
-}
-
-func (c *Committer) closeEpoch() (err error) {
-	if c.settle {
-		_, err = c.vol.SettleEpoch()
-	} else {
-		_, err = c.vol.CloseEpoch()
-	}
-	c.settle = false
-	return err
-}
-
-// closedJobs reports what a close handed out.
-func (c *Committer) closedJobs(err error) {
-	for job := c.vol.NextJob(); job != nil; job = c.vol.NextJob() {
-		c.events = append(c.events, Event{Kind: JobClosed, Job: job})
-	}
-	if err != nil {
-		c.events = append(c.events, Event{Kind: Failed, Err: err})
-		return
-	}
-	c.events = append(c.events, Event{Kind: CloseDone})
 }
 
 func (c *Committer) poke() {

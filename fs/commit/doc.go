@@ -12,8 +12,8 @@
 // # Parts
 //
 // Pipeline is the order of groups and supers on the copies, as a step function: an event goes in, actions come out. It has
-// no goroutine, lock, clock or random source, so a simulation drives the same code. Committer is the shell around it: one mutex, waiters, and one goroutine
-// for the commit interval, checkpoints and orphans.
+// no goroutine, lock, clock or random source, so a simulation drives the same code. Engine executes its actions, with as little of its own. Committer is the shell around both: one
+// mutex, waiters, and one goroutine for the commit interval, checkpoints and orphans.
 //
 // # Promise
 //
