@@ -28,13 +28,17 @@ const (
 //
 // Generations are random, so one that stands in a history was once the generation of a state that both copies had. The copy
 // whose history holds the other's generation is the newer one; if neither holds the other's, both went on separately.
+//
+// A higher term of another writer means that the local copy is fenced, but for one case: a former primary, whose generation is in
+// my history, took that term at a mount that did not come as far as writing.
 func judge(id *Identity, st *wire.State) (Need, error) {
 	other := st.Writer != wire.UUID{} && st.Writer != id.CopyID
+	former := st.Writer == st.Attr.CopyID && contains(&id.History, st.Gen)
 	never := st.Writer == wire.UUID{} || st.Gen == 0
 	switch {
 	case st.Attr.PoolUUID != id.PoolUUID:
 		return 0, fmt.Errorf("it holds pool %v, this is pool %v: %w", st.Attr.PoolUUID, id.PoolUUID, wire.StatusForeign)
-	case st.Term >= id.Term && other && st.Term > 0:
+	case st.Term >= id.Term && other && st.Term > 0 && !former:
 		return 0, promoted(st)
 	case st.PoolSize < id.Size:
 		return 0, fmt.Errorf("it has %d bytes, %d are needed: %w", st.PoolSize, id.Size, wire.StatusTooSmall)

@@ -269,6 +269,8 @@ func TestJudge(t *testing.T) {
 		"foreign":               {func(s *wire.State) { s.Attr.PoolUUID = wire.UUID{9} }, 0, wire.StatusForeign},
 		"promoted":              {func(s *wire.State) { s.Term, s.Writer = 6, peerID }, 0, wire.StatusFenced},
 		"promoted, also broken": {func(s *wire.State) { s.Term, s.Writer, s.Flags = 6, peerID, wire.FlagInconsistent }, 0, wire.StatusFenced},
+		"former primary":        {func(s *wire.State) { s.Term, s.Writer, s.Gen = 9, peerID, 99 }, NeedFullCopy, nil},
+		"older, claimed anew":   {func(s *wire.State) { s.Term, s.Writer, s.Gen = 9, otherID, 99 }, 0, wire.StatusFenced},
 		"same term, another":    {func(s *wire.State) { s.Writer = otherID }, 0, wire.StatusFenced},
 		"older term, another":   {func(s *wire.State) { s.Term, s.Writer, s.Gen = 4, otherID, 99 }, NeedFullCopy, nil},
 		"my own higher term":    {func(s *wire.State) { s.Term = 9 }, NeedNothing, nil},
