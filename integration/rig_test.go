@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -73,6 +74,7 @@ func newBareStage(t *testing.T, s setup) *rig {
 	}
 	r := &rig{Stage: &stage.Stage{Dir: dir, Bin: bin, Durability: durability, PoolSize: poolSize}, t: t}
 	t.Cleanup(func() {
+		r.noCrash()
 		if t.Failed() {
 			t.Logf("logs:\n%s", r.Logs())
 		}
@@ -80,6 +82,25 @@ func newBareStage(t *testing.T, s setup) *rig {
 		os.RemoveAll(dir)
 	})
 	return r
+}
+
+// noCrash fails the test if a program wrote what only a defect makes it write.
+func (r *rig) noCrash() {
+	logs, err := filepath.Glob(r.Path("*.log"))
+	if err != nil {
+		r.t.Error(err)
+	}
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			r.t.Error(err)
+		}
+		for _, sign := range []string{"panic:", "fatal error:", "DATA RACE", "unexpected fault"} {
+			if i := bytes.Index(text, []byte(sign)); i >= 0 {
+				r.t.Errorf("%s: %.6000s", path, text[i:])
+			}
+		}
+	}
 }
 
 // startTarget starts a target with the pool set file of one replica.
