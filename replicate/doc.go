@@ -20,7 +20,7 @@
 // # Goroutines and locks of a Replica
 //
 //	reaper   waits for completions of the lane and makes every OnDrained call, for the life of the Replica
-//	clock    steps the machine when its next deadline has come, for the life of the Replica
+//	clock    takes completions and steps the machine when its next deadline has come, for the life of the Replica
 //	reader   dials one control connection, then reads its frames; a second one connects its lane; both end with that connection
 //	callers  step the machine in their own goroutine; Drain posts there
 //

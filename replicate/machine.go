@@ -132,6 +132,9 @@ func (m *Machine) Step(ev *Event, out []Action) []Action {
 	case EvCopied:
 		out = m.copyStep(ev, out)
 	}
+	if m.state == InSync && (ev.Kind == EvAnswered || ev.Kind == EvProgress) {
+		return out // the answer to the next drain may have come too: a tick tells whether it is late
+	}
 	return m.expire(ev.Now, out)
 }
 

@@ -250,6 +250,17 @@ func (r *Replica) outcome(l *connection, o *outcome) {
 	r.stepLocked(&ev)
 }
 
+// tick lets the machine look at the time, after what has come from the lane: the reaper may be held up in OnDrained.
+func (r *Replica) tick() {
+	r.mu.Lock()
+	ln := r.currentLane()
+	r.mu.Unlock()
+	if ln != nil {
+		r.collect(ln)
+	}
+	r.step(&Event{Kind: EvTick})
+}
+
 // clock steps the machine when it wants to be, until stop.
 func (r *Replica) clock() {
 	timer := time.NewTimer(never)
@@ -260,7 +271,7 @@ func (r *Replica) clock() {
 			return
 		case <-r.rearm:
 		case <-timer.C:
-			r.step(&Event{Kind: EvTick})
+			r.tick()
 		}
 		r.mu.Lock()
 		r.armed = never

@@ -150,3 +150,28 @@ func TestReplica_NetworkPauses(t *testing.T) {
 		}
 	}
 }
+
+// The committer holds OnDrained up while it drains the local copy, and a slow disk may take longer for it than the target may
+// take for an answer. What the target has answered by then is not late.
+func TestReplica_SlowOnDrainedIsNoLoss(t *testing.T) {
+	const timeout = 400 * time.Millisecond
+	providers(t, func(t *testing.T, rig rig) {
+		p := newPair(t, rig, timeout)
+		p.attach()
+		p.reported = make(chan reported) // holds OnDrained up until expect
+		for seq := range uint64(4) {
+			p.Drain(seq+1, nil, pmem.Seal{Off: testSeal, Val: seq + 1})
+			<-p.target.seals
+			time.Sleep(timeout / 8)
+		}
+		time.Sleep(2 * timeout)
+		for seq := range uint64(4) {
+			if err := p.expect(seq + 1); err != nil {
+				t.Errorf("drain %d: %v", seq+1, err)
+			}
+		}
+		if st := p.Status(); st.State != InSync {
+			t.Errorf("state %v: %v", st.State, st.Err)
+		}
+	})
+}
