@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,25 @@ func TestMountCmd_DaemonArgs(t *testing.T) {
 	want := strings.Fields("mount --log-file /l /d/a.toml /mnt -o ro -o noatime")
 	if got := cmd.daemonArgs(); !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+// A mount whose starter was interrupted is given up at its next sign of life.
+func TestProgressTo_NobodyListens(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	gaveUp := 0
+	progress := progressTo(w, func() { gaveUp++ })
+	progress("10 %")
+	if gaveUp != 0 {
+		t.Fatal("gave up while somebody listens")
+	}
+	r.Close()
+	if progress("20 %"); gaveUp != 1 {
+		t.Fatal("went on though nobody listens")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -48,7 +49,7 @@ func (c *mountCmd) Run() error {
 		return c.daemon(opts, os.NewFile(3, "status"))
 	}
 	if c.Foreground {
-		return c.serve(opts, stderrLog(), func(line string) { fmt.Fprintln(os.Stderr, line) })
+		return c.serve(opts, stderrLog(), os.Stderr)
 	}
 	return c.background()
 }
@@ -144,7 +145,7 @@ func relay(r *os.File, logFile string) error {
 func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
 	syscall.CloseOnExec(int(status.Fd()))
 	_ = os.Unsetenv(statusFD)
-	err := c.serve(opts, fileLog(), func(line string) { fmt.Fprintln(status, line) })
+	err := c.serve(opts, fileLog(), status)
 	if err != nil {
 		fmt.Fprintln(status, "error", strings.ReplaceAll(err.Error(), "\n", "\x00"))
 		logrus.Error(err)
@@ -156,7 +157,7 @@ func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
 
 // serve mounts, reports "ok", and returns when the file system has been unmounted and everything is on the copies. SIGTERM and
 // SIGINT unmount; if files are open, a second one detaches the mount from them.
-func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, report func(string)) error {
+func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, status io.Writer) error {
 	cfg, set, err := initiator.Load(c.config)
 	if err != nil {
 		return err
@@ -165,17 +166,27 @@ func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, report func(string)
 	defer stop()
 	m, err := initiator.Mount(ctx, initiator.MountConfig{
 		Config: cfg, Set: set, Mountpoint: c.mountpoint, Options: opts, Log: log,
-		Progress: func(text string) { report("progress " + text) },
+		Progress: progressTo(status, stop),
 	})
 	if err != nil {
 		return &exitError{exitMountFailed, err}
 	}
-	report("ok")
+	fmt.Fprintln(status, "ok")
 	again := make(chan os.Signal, 2)
 	signal.Notify(again, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(again)
 	go m.UnmountOn(again)
 	return m.Wait()
+}
+
+// progressTo tells status how far a mount has come, and gives it up when nobody listens any more: whoever interrupts mount(8) does not
+// want the mount to appear minutes later.
+func progressTo(status io.Writer, giveUp func()) func(text string) {
+	return func(text string) {
+		if _, err := fmt.Fprintln(status, "progress", text); err != nil {
+			giveUp()
+		}
+	}
 }
 
 func stderrLog() *logrus.Entry {
