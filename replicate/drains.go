@@ -53,7 +53,11 @@ func (m *Machine) answered(ev *Event, out []Action) []Action {
 	case ev.Status != wire.FlushOK:
 		return m.end(Failed, fmt.Errorf("drain %d at offset %d: %w", ev.Seq, ev.Where, ev.Status), out)
 	}
-	return m.report(nil, out)
+	out = m.report(nil, out)
+	if m.n > 0 {
+		m.drains[m.head].since = ev.Now // its turn begins: the target works on one after the other
+	}
+	return out
 }
 
 // report gives the oldest drain back to the caller, who owns its ranges again.

@@ -210,7 +210,7 @@ func (m *Machine) expire(now time.Duration, out []Action) []Action {
 	return out
 }
 
-// failAt is when waiting has no bound left: the timeout after the loss was noticed, or after the oldest drain was posted or
+// failAt is when waiting has no bound left: the timeout after the loss was noticed, or after the oldest drain became the oldest or
 // last made progress.
 func (m *Machine) failAt() (at time.Duration, ok bool) {
 	if m.state != InSync && m.state != Suspended {

@@ -26,7 +26,7 @@ type drain struct {
 	seq    uint64
 	ranges []pmem.Range
 	seal   pmem.Seal
-	since  time.Duration // posted, or last progress
+	since  time.Duration // posted, or the answer to the one before, or last progress
 }
 
 // Machine is the replication state machine of one replica.

@@ -475,6 +475,25 @@ func TestMachine_Deadlines(t *testing.T) {
 		b.conn(Event{Kind: EvAnswered, Seq: 1})
 		b.want(InSync, "drained1")
 	})
+	t.Run("a drain behind a long one has its own time", func(t *testing.T) {
+		b := newBench(t, testTimeout)
+		b.inSync()
+		b.drain(1)
+		b.drain(2)
+		for range 4 {
+			b.now += testTimeout / 2
+			b.conn(Event{Kind: EvProgress, Seq: 1})
+			b.step(Event{Kind: EvTick})
+		}
+		b.conn(Event{Kind: EvAnswered, Seq: 1})
+		b.step(Event{Kind: EvTick})
+		if b.m.State() != InSync {
+			t.Fatalf("state %v: %v", b.m.State(), b.m.Err())
+		}
+		b.now += testTimeout
+		b.step(Event{Kind: EvTick})
+		b.want(Failed, "break drained2!")
+	})
 	t.Run("at once", func(t *testing.T) {
 		b := newBench(t, 0)
 		b.inSync()
