@@ -96,6 +96,17 @@ func TestBadTarget_IsRefusedAndLeftAlone(t *testing.T) {
 	r.wantContent(r.path("f"), "content")
 }
 
+// TestMount_SilentTarget: a target that takes connections and never answers does not hang a mount.
+func TestMount_SilentTarget(t *testing.T) {
+	t.Parallel()
+	r := unmounted(t)
+	r.must(r.targets[0].Pause())
+	r.refused("mount: target silent", func() error { return r.pool.Mount() }, "no answer in time")
+	r.must(r.targets[0].Resume())
+	r.must(r.pool.Mount())
+	r.wantContent(r.path("f"), "content")
+}
+
 // foreign gives a pool another UUID, with all checksums of block 0 right.
 func foreign(t *testing.T, b []byte) []byte {
 	t.Helper()

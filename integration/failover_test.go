@@ -184,6 +184,24 @@ func TestPromoted_RunningInitiatorFailsAndReachesTheReplicaNoMore(t *testing.T) 
 	}
 }
 
+// TestSecondInitiator_FencesTheFirst: a clone of the initiator's machine takes over; two writers are never let in.
+func TestSecondInitiator_FencesTheFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.must(writeSync(r.path("f"), []byte("first")))
+	b, err := os.ReadFile(r.pool.Part)
+	r.must(err)
+	r.must(os.WriteFile(r.Path("clone.pool"), b, 0o600))
+	clone, err := r.NewPool("clone", r.Path("clone.pool"), []stage.Replica{{Target: r.targets[0], Set: set}})
+	r.must(err)
+	r.must(clone.Mount())
+	wantErrno(t, "write and fsync of the first", within(t, soon, "fsync", func() error { return writeSync(r.path("late"), []byte("late")) }), syscall.EIO)
+	r.must(writeSync(filepath.Join(clone.Mountpoint, "second"), []byte("second")))
+	r.wantContent(r.path("f"), "first")
+	r.must(clone.Umount())
+	sameCopies(t, r.Path("clone.pool"), r.replicaPart(0))
+}
+
 func (r *rig) offlineTerm(p *stage.Pool) uint64 {
 	r.t.Helper()
 	st, err := p.StatusOf(p.Config)

@@ -49,11 +49,25 @@ func (r *rig) openFiles() files {
 	return f
 }
 
+// dirtyMapping maps a file and changes it through the mapping.
+func (r *rig) dirtyMapping() []byte {
+	r.t.Helper()
+	f, err := os.Create(r.path("mapped"))
+	r.must(err)
+	defer f.Close()
+	r.must(f.Truncate(4096))
+	m, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	r.must(err)
+	m[0] = 1
+	return m
+}
+
 func targetLost(t *testing.T, lose, bringBack func(*stage.Target) error) {
 	r := newRig(t, setup{config: []string{fmt.Sprintf("timeout = %q", lossTimeout), `commit_interval = "1h"`}})
 	r.must(os.Mkdir(r.path("dir"), 0o755))
 	r.must(writeSync(r.path("kept"), []byte("kept")))
 	f := r.openFiles()
+	mapped := r.dirtyMapping()
 	_, err := f.dirty.WriteString("never synced")
 	r.must(err)
 	r.must(lose(r.targets[0]))
@@ -62,6 +76,8 @@ func targetLost(t *testing.T, lose, bringBack func(*stage.Target) error) {
 	r.must(err)
 	wantErrno(t, "fsync", within(t, lossLimit, "fsync", f.synced.Sync), syscall.EIO)
 	r.afterLoss(f)
+	wantErrno(t, "msync", within(t, soon, "msync", func() error { return unix.Msync(mapped, unix.MS_SYNC) }), syscall.EIO)
+	r.must(unix.Munmap(mapped))
 	r.boundedAfterLoss()
 	wantErrno(t, "umount while files are open", within(t, lossLimit, "umount", func() error { return unix.Unmount(r.pool.Mountpoint, 0) }), syscall.EBUSY)
 	wantErrno(t, "close after a failed fsync", f.synced.Close(), syscall.EIO)

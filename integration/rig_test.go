@@ -182,9 +182,14 @@ func wantText(t *testing.T, what string, err error, words ...string) {
 		t.Errorf("%s: no error, want one that says %q", what, words)
 		return
 	}
+	wantWords(t, what, err.Error(), words...)
+}
+
+func wantWords(t *testing.T, what, text string, words ...string) {
+	t.Helper()
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%s: the error does not say %q: %v", what, w, err)
+		if !strings.Contains(text, w) {
+			t.Errorf("%s: %q is not in: %s", what, w, text)
 		}
 	}
 }

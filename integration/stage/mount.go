@@ -134,8 +134,11 @@ func (p *Pool) KillDaemon() error {
 	if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
 		return err
 	}
-	return WaitFor(10*time.Second, "end of the daemon", func() bool {
-		_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", st.PID)) // gone for a zombie too
-		return err != nil
-	})
+	return WaitFor(10*time.Second, "end of the daemon", func() bool { return Gone(st.PID) })
+}
+
+// Gone tells whether a process has ended; nobody may have taken note of it yet.
+func Gone(pid int) bool {
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // gone for a zombie too
+	return err != nil
 }
