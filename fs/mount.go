@@ -45,7 +45,7 @@ type Mounted struct {
 // Mount mounts the volume on the directory point and returns once the mount answers. It needs CAP_SYS_ADMIN. A dead mount of
 // an earlier pmemfs on the same directory is removed first. On error nothing stays mounted.
 func Mount(cfg Config, point string) (*Mounted, error) {
-	point, err := freePoint(point, cfg.Options.NonEmpty)
+	point, err := FreePoint(point, cfg.Options.NonEmpty)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +66,10 @@ func Mount(cfg Config, point string) (*Mounted, error) {
 	return m, nil
 }
 
-// freePoint resolves and clears the mount point. It touches the directory, and a mount on it may hang.
-func freePoint(point string, nonEmpty bool) (string, error) {
+// FreePoint resolves a mount point and makes it fit for Mount, which does the same: whoever has much to do before a mount asks
+// early. The mount of a daemon that died is removed; with nonEmpty the directory may hold files. Errors: ErrMounted, ENOTDIR,
+// ENOTEMPTY and those of stat(2). It is bounded, since a mount on the directory may hang.
+func FreePoint(point string, nonEmpty bool) (string, error) {
 	real := point
 	err := within(answerTimeout, func() (err error) {
 		if real, err = resolve(point); err != nil {

@@ -168,12 +168,27 @@ func TestMount_PoolInUse(t *testing.T) {
 	wantText(t, "second mount of a pool", err, "in use by process", "mount")
 	_, err = r.Pmemfs("mount", "--log-file", r.Path("second.log"), r.pool.Config, r.pool.Mountpoint)
 	wantText(t, "second mount on the same place", err, "in use by process")
+	r.refuseMountedPoint()
 	_, err = r.Pmemfs("check", r.pool.Config)
 	wantText(t, "check of a mounted pool", err, "in use by process")
 	wantText(t, "mkpool over a mounted pool", r.pool.Make(), "in use by process")
 	r.must(writeSync(r.path("f"), []byte("still works")))
 	if n := len(mountLines(t, r.pool.Mountpoint)); n != 1 {
 		t.Errorf("%d mounts, want 1", n)
+	}
+}
+
+// refuseMountedPoint tries to mount another pool over the one that is mounted.
+func (r *rig) refuseMountedPoint() {
+	r.t.Helper()
+	other, err := r.NewPool("other", r.Path("other.pool"), nil)
+	r.must(err)
+	r.must(other.Make())
+	before := checksum(r.t, other.Part)
+	_, err = r.Pmemfs("mount", "--log-file", r.Path("second.log"), other.Config, r.pool.Mountpoint)
+	wantText(r.t, "mount of another pool on the same place", err, "already mounted", "unmount it first")
+	if checksum(r.t, other.Part) != before {
+		r.t.Error("the refused mount changed its pool")
 	}
 }
 
@@ -189,9 +204,9 @@ func TestMount_BadMountpoint(t *testing.T) {
 			return err
 		}
 	}
-	wantText(t, "mount point missing", mount(missing)(), missing, "no such file")
-	wantText(t, "mount point is a file", mount(file)(), file, "not a directory")
-	wantText(t, "mount point not empty", mount(full)(), full, "below", "nonempty")
+	r.refused("mount point missing", mount(missing), missing, "no such file")
+	r.refused("mount point is a file", mount(file), file, "not a directory")
+	r.refused("mount point not empty", mount(full), full, "below", "nonempty")
 	r.must(mount(full, "-o", "nonempty")())
 	defer r.Pmemfs("umount", full)
 	r.wantContent(filepath.Join(full, "f"), "content")

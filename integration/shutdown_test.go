@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -51,6 +52,20 @@ func TestInitiatorTerminated_BusyMountTakesTwo(t *testing.T) {
 	r.signalled(syscall.SIGTERM)
 	r.must(stage.WaitFor(soon, "end of the daemon", func() bool { return stage.Gone(pid) }))
 	r.wantContent(filepath.Join(r.promoted(0).Mountpoint, "open"), "before and after")
+}
+
+// TestInitiatorTerminated_UnmountsWhenTheLastFileIsClosed: one SIGTERM is enough.
+func TestInitiatorTerminated_UnmountsWhenTheLastFileIsClosed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{config: quiet})
+	f, err := os.Create(r.path("open"))
+	r.must(err)
+	pid := r.signalled(syscall.SIGTERM)
+	time.Sleep(200 * time.Millisecond)
+	_, err = f.WriteString("to the end")
+	r.must(errors.Join(err, f.Close()))
+	r.must(stage.WaitFor(soon, "end of the daemon", func() bool { return stage.Gone(pid) }))
+	r.wantContent(filepath.Join(r.promoted(0).Mountpoint, "open"), "to the end")
 }
 
 // TestUmount_DeadDaemon: pmemfs umount removes the mount of a daemon that was killed, and says so.

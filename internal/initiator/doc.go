@@ -3,7 +3,8 @@
 //
 // # Order of a mount
 //
-//  1. Open and lock the local pool. Refuse a replica that was never promoted, an Inconsistent copy, and one without a valid super slot.
+//  1. Open and lock the local pool. Refuse a replica that was never promoted, an Inconsistent copy, one without a valid super slot, and
+//     a mount point that is not fit.
 //  2. Connect to every target of the pool set and compare states (HELLO changes nothing). Refuse if one has been promoted.
 //  3. Persist term+1, and that the local copy is not Clean any more.
 //  4. Recover the volume.

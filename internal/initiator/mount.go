@@ -68,6 +68,9 @@ func (m *Mounted) start(ctx context.Context) error {
 	if err := m.openPool(); err != nil {
 		return err
 	}
+	if _, err := fs.FreePoint(m.Mountpoint, m.Options.NonEmpty); err != nil {
+		return err
+	}
 	before := m.pool.State()
 	if err := m.connect(ctx); err != nil {
 		return err
@@ -177,19 +180,28 @@ func (m *Mounted) realMountpoint() string {
 	return m.Mountpoint
 }
 
-// UnmountOn unmounts at the first signal; if files are open, the second one detaches the mount from them. It returns when the mount has ended.
+// unmountRetry is how often a mount that is in use is tried again.
+const unmountRetry = 200 * time.Millisecond
+
+// UnmountOn unmounts at the first signal, or as soon after it as no file is open any more; the second signal detaches the
+// mount from open files. It returns when the mount has ended.
 func (m *Mounted) UnmountOn(signals <-chan os.Signal) {
+	var retry <-chan time.Time
 	unmount := m.fuse.Unmount
 	for {
 		select {
 		case <-m.fuse.Done():
 			return
 		case <-signals:
-			if err := unmount(); err != nil {
-				m.Log.WithError(err).Warn("cannot unmount; the next signal detaches the mount from open files")
+			if retry != nil {
+				unmount = m.fuse.Abort
 			}
-			unmount = m.fuse.Abort
+		case <-retry:
 		}
+		if err := unmount(); err != nil && retry == nil {
+			m.Log.WithError(err).Warn("cannot unmount yet: trying until it is not in use; the next signal detaches the mount from open files")
+		}
+		retry = time.After(unmountRetry)
 	}
 }
 
