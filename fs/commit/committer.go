@@ -130,10 +130,14 @@ func (c *Committer) wait(lsn uint64) error {
 	}
 }
 
-// Checkpoint reclaims what orphans hold, flips the root and returns when space freed before the call can be allocated again.
+// Checkpoint commits all pending content, so that nothing stays set aside for it, reclaims what orphans hold, flips the root, and returns
+// when space freed before the call can be allocated again.
 func (c *Committer) Checkpoint() error { return c.checkpoint(false) }
 
 func (c *Committer) checkpoint(settle bool) error {
+	if _, err := c.vol.FlushAll(); err != nil {
+		return err
+	}
 	for {
 		more, err := c.vol.Reclaim()
 		if err != nil && !errors.Is(err, volume.ErrShort) {

@@ -82,9 +82,11 @@ func (r *replica) breakWith(err error) {
 	r.fail = err
 }
 
-func heap(t *testing.T) pmem.Region {
+func heap(t *testing.T) pmem.Region { return heapOf(t, testPool) }
+
+func heapOf(t *testing.T, size uint64) pmem.Region {
 	t.Helper()
-	r := pmem.NewHeap(testPool)
+	r := pmem.NewHeap(size)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -376,5 +378,48 @@ func TestSettle_CopiesAreEqualInFreeSpaceToo(t *testing.T) {
 		if !r.equal() {
 			t.Fatalf("round %d: the copies differ after Settle", round)
 		}
+	}
+}
+
+// Files whose content nobody synced must not hold up space that a checkpoint could give: what is set aside for them goes with their flush.
+func TestCheckpoint_ManyUnsyncedFilesFillThePool(t *testing.T) {
+	region := heapOf(t, 128<<20) // so large that data run short before the log does
+	if err := volume.Format(region, volume.Params{PoolUUID: testUUID}); err != nil {
+		t.Fatal(err)
+	}
+	vol := open(t, region)
+	c := New(Config{Volume: vol, Region: region, Interval: time.Hour})
+	defer c.Close()
+	block := bytes.Repeat([]byte("x"), 4096)
+	change := func(fn func() error) error {
+		err := fn()
+		for n := 0; errors.Is(err, volume.ErrShort) && n < 2; n++ {
+			if err := c.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+			err = fn()
+		}
+		return err
+	}
+	files := 0
+	for {
+		var a volume.Attr
+		err := change(func() (err error) {
+			a, err = vol.Make(volume.Root, fmt.Sprint("f", files), volume.Make{Mode: syscall.S_IFREG | 0o644})
+			return err
+		})
+		if err == nil {
+			err = change(func() error { _, err := vol.Write(a.Ino, 0, block, false); return err })
+		}
+		if errors.Is(err, volume.ErrShort) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files++
+	}
+	if st := vol.StatFS(); st.Avail > st.Blocks/20 {
+		t.Fatalf("full after %d files, but %d of %d blocks are available", files, st.Avail, st.Blocks)
 	}
 }

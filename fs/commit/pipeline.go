@@ -10,6 +10,10 @@ import (
 // MaxInFlight groups may be closed and not yet sealed on every copy.
 const MaxInFlight = 4
 
+// Window jobs at most are given to a copy and not yet executed by it. One close can hand out many jobs, and a target takes
+// only so many drains at a time.
+const Window = MaxInFlight + 1
+
 // MaxCopies is the local copy (number 0) and its targets.
 const MaxCopies = 9
 
@@ -71,7 +75,7 @@ type Action struct {
 //
 // Invariants: each copy gets the jobs in the order of their Seq. A super goes to a target only after the group that it stands
 // for is sealed on the local copy; that it is sealed on the target too follows from the order on that copy. At most one super is under way.
-// A job is Sealed only when every copy has executed it. After an error no Drain and no Sealed is ever asked for.
+// A copy has at most Window jobs to do. A job is Sealed only when every copy has executed it. After an error no Drain and no Sealed is ever asked for.
 type Pipeline struct {
 	copies  int
 	started [MaxCopies]uint64 // Seq of the last job given to the copy
@@ -194,6 +198,9 @@ func (p *Pipeline) drain(out []Action) []Action {
 		for _, job := range p.queue {
 			if job.Seq <= p.started[c] {
 				continue
+			}
+			if job.Seq > p.done[c]+Window {
+				break
 			}
 			if job.Super && c > 0 && p.done[0] < job.Seq-1 {
 				break

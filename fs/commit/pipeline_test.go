@@ -20,10 +20,11 @@ type model struct {
 	done    [MaxCopies]uint64
 	sealed  uint64 // Seq of the last job given back
 	stopped error
+	burst   int // groups that one close hands out
 }
 
 func newModel(t *testing.T, copies int) *model {
-	return &model{t: t, p: NewPipeline(copies, 0, 0), copies: copies, open: 1}
+	return &model{t: t, p: NewPipeline(copies, 0, 0), copies: copies, open: 1, burst: 1}
 }
 
 func (m *model) step(ev Event) {
@@ -39,7 +40,9 @@ func (m *model) act(a Action) {
 	}
 	switch a.Kind {
 	case CloseGroup, CloseEpoch:
-		m.step(Event{Kind: JobClosed, Job: m.job(false)})
+		for range m.burst {
+			m.step(Event{Kind: JobClosed, Job: m.job(false)})
+		}
 		if a.Kind == CloseEpoch {
 			m.step(Event{Kind: JobClosed, Job: m.job(true)})
 		}
@@ -53,6 +56,9 @@ func (m *model) act(a Action) {
 		}
 		m.last[a.Copy] = a.Job.Seq
 		m.given[a.Copy] = append(m.given[a.Copy], a.Job)
+		if n := len(m.given[a.Copy]); n > Window {
+			m.t.Fatalf("copy %d has %d jobs to do", a.Copy, n)
+		}
 	case Sealed:
 		for c := range m.copies {
 			if m.done[c] < a.Job.Seq {
@@ -128,6 +134,18 @@ func TestPipeline_RandomOrderKeepsInvariants(t *testing.T) {
 		if m.sealed != m.seq {
 			t.Fatalf("seed %d: job %d of %d sealed at the end", seed, m.sealed, m.seq)
 		}
+	}
+}
+
+// A volume that filled many records since the last commit hands them all out at once.
+func TestPipeline_BurstOfGroupsStaysWithinTheWindow(t *testing.T) {
+	m := newModel(t, 3)
+	m.burst = 40
+	m.step(Event{Kind: Want, LSN: 1})
+	m.step(Event{Kind: WantEpoch})
+	m.quiesce()
+	if m.sealed != m.seq || m.seq < 40 {
+		t.Fatalf("job %d of %d sealed at the end", m.sealed, m.seq)
 	}
 }
 
