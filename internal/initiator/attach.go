@@ -250,3 +250,6 @@ func randomGeneration() uint64 {
 		}
 	}
 }
+
+// A replica takes all the drains that the pipeline may start.
+var _ [replicate.MaxInFlight - commit.Window]struct{}
