@@ -75,10 +75,15 @@ func (p *Pool) Check() error {
 	return err
 }
 
-// Umount runs pmemfs umount.
+// Umount runs pmemfs umount. While a caller starts another program, that one holds copies of the caller's descriptors for a
+// moment, those of closed files too, so a busy mount is tried again.
 func (p *Pool) Umount() error {
-	_, err := p.stage.Pmemfs("umount", p.Mountpoint)
-	return err
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		out, err := p.stage.Pmemfs("umount", p.Mountpoint)
+		if err == nil || !strings.Contains(out, syscall.EBUSY.Error()) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // Sync runs pmemfs sync.
