@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 )
 
 // MaxInFlight groups may be closed and not yet sealed on every copy.
@@ -75,7 +76,7 @@ type Action struct {
 //
 // Invariants: each copy gets the jobs in the order of their Seq. A super goes to a target only after the group that it stands
 // for is sealed on the local copy; that it is sealed on the target too follows from the order on that copy. At most one super is under way.
-// A copy has at most Window jobs to do. A job is Sealed only when every copy has executed it. After an error no Drain and no Sealed is ever asked for.
+// A job is Sealed only when every copy has executed it. After an error no Drain and no Sealed is ever asked for.
 type Pipeline struct {
 	copies  int
 	started [MaxCopies]uint64 // Seq of the last job given to the copy
@@ -185,6 +186,9 @@ func (p *Pipeline) seal(out []Action) []Action {
 
 func (p *Pipeline) everywhere(seq uint64) bool {
 	for c := range p.copies {
+		if mutant.On(mutant.AckBeforeTarget) && c > 0 {
+			break
+		}
 		if p.done[c] < seq {
 			return false
 		}
@@ -202,7 +206,7 @@ func (p *Pipeline) drain(out []Action) []Action {
 			if job.Seq > p.done[c]+Window {
 				break
 			}
-			if job.Super && c > 0 && p.done[0] < job.Seq-1 {
+			if job.Super && c > 0 && p.done[0] < job.Seq-1 && !mutant.On(mutant.SuperAhead) {
 				break
 			}
 			p.started[c] = job.Seq

@@ -46,6 +46,9 @@ func TestFaults(t *testing.T) {
 	if _, err := r.v.Read(f, 0, buf); !errors.As(err, &fault) {
 		t.Error("read of lost data: ", err)
 	}
+	if !errors.As(r.v.Fault(), &fault) {
+		t.Error("the fault of a read is not remembered: ", r.v.Fault())
+	}
 	if _, err := r.v.Write(f, 2_490_000, buf[:100], false); !errors.As(err, &fault) {
 		t.Error("write to lost data: ", err)
 	}

@@ -1,5 +1,7 @@
 package volume
 
+import "github.com/pmemfs/pmemfs/internal/mutant"
+
 // FlushFile moves the pending content of an inode into the open group: extents, size and times in one record. It returns
 // the group that must be sealed so that this, and every name and attribute changed before, is durable; 0 if all is. It
 // never returns ErrShort.
@@ -49,7 +51,9 @@ func (v *Volume) flush(f *file) {
 		v.mapExtent(f.ino, p.lblk, p.pblk, p.n, 0)
 	}
 	v.storeInode(f.ino, &was, &f.ind)
-	v.group.ranges = append(v.group.ranges, f.dirty...)
+	if !mutant.On(mutant.SizeBeforeData) {
+		v.group.ranges = append(v.group.ranges, f.dirty...)
+	}
 	f.exts, f.dirty = f.exts[:0], f.dirty[:0]
 	if f.content {
 		f.lsn = v.log.LSN() + 1

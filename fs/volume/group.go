@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -106,6 +107,9 @@ func (v *Volume) closeGroup() bool {
 	j.LSN, j.Seal = lsn, seal
 	j.Ranges, g.ranges = mergeRanges(ranges), j.Ranges[:0]
 	j.frees, g.frees = g.frees, j.frees[:0]
+	if mutant.On(mutant.EarlyReuse) {
+		v.release(j)
+	}
 	v.queue = append(v.queue, j)
 	g.body, g.n, g.ino, g.inodes = g.body[:0], 0, false, 0
 	return true
@@ -146,11 +150,8 @@ func (v *Volume) Sealed(j *Job) {
 		v.superSealed(j)
 	} else {
 		v.sealed = max(v.sealed, j.LSN)
-		for _, r := range j.frees {
-			v.space.FreeData(r.Off, r.Len)
-		}
+		v.release(j)
 	}
-	j.frees = j.frees[:0]
 	if i := slices.Index(v.flying, j); i >= 0 {
 		v.flying = slices.Delete(v.flying, i, i+1)
 	}
@@ -158,12 +159,20 @@ func (v *Volume) Sealed(j *Job) {
 	v.sweep()
 }
 
+// release lets the blocks that j freed be used again.
+func (v *Volume) release(j *Job) {
+	for _, r := range j.frees {
+		v.space.FreeData(r.Off, r.Len)
+	}
+	j.frees = j.frees[:0]
+}
+
 // toSeal is the group that must be sealed so that all changes made so far are durable, 0 if all are.
 func (v *Volume) toSeal() uint64 {
 	switch last := v.log.LSN(); {
 	case !v.group.empty():
 		return last + 1
-	case last > v.sealed:
+	case last > v.sealed && !mutant.On(mutant.FsyncSeesNothing):
 		return last
 	}
 	return 0
@@ -226,6 +235,9 @@ func (v *Volume) closeEpoch(settle bool) error {
 	j.Super, j.LSN = true, v.log.LSN()
 	epoch := v.tree.Epoch()
 	j.Ranges = v.tree.Freeze(j.Ranges[:0])
+	if mutant.On(mutant.RootBeforeNodes) {
+		j.Ranges = j.Ranges[:0]
+	}
 	if settle {
 		j.Ranges = v.space.stale.take(j.Ranges, v.generalArea())
 	}
@@ -244,6 +256,9 @@ func (v *Volume) closeEpoch(settle bool) error {
 	j.Ranges = mergeRanges(append(j.Ranges, pmem.Range{Off: off + 8, Len: layout.SuperEnd - 8}))
 	v.flip = true
 	v.queue = append(v.queue, j)
+	if mutant.On(mutant.LogEarly) {
+		v.log.Release(s.LogPos)
+	}
 	return nil
 }
 
@@ -253,5 +268,8 @@ func (v *Volume) superSealed(j *Job) {
 	v.flip = false
 	v.log.Release(v.super.LogPos)
 	v.space.freeDropped(&v.waiting)
+	if mutant.On(mutant.NodesEarly) {
+		v.space.freeDropped(&v.dropped)
+	}
 	v.waiting, v.dropped = v.dropped, v.waiting
 }

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 )
 
 // RenameNoReplace is the flag of renameat2(2) that makes Rename fail with EEXIST instead of replacing.
@@ -42,7 +43,7 @@ func (v *Volume) Rename(dir Ino, name string, newdir Ino, newname string, flags 
 		if err := v.admit(c, false); err != nil {
 			return err
 		}
-		if f != nil && m.target != 0 {
+		if f != nil && m.target != 0 && !mutant.On(mutant.RenameNotWhole) {
 			v.flush(f)
 		}
 		v.applyMove(&m)

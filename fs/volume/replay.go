@@ -7,6 +7,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/fs/volume/tree"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -26,13 +27,18 @@ func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recov
 	p := replay{v: v}
 	pos, rec, err := scanLog(read, &s.best, p.mark)
 	if err == nil {
-		p.take()
+		if !mutant.On(mutant.OnePassReplay) {
+			p.take()
+		}
 		_, _, err = scanLog(read, &s.best, p.apply)
 	}
 	if err != nil {
 		return Recovered{}, err
 	}
 	p.hold()
+	if mutant.On(mutant.FreesForgotten) {
+		v.dropped.blocks = nil
+	}
 	v.log.Reset(pos, rec.LSN, rec.LSNSeal, rec.Term)
 	v.log.Release(s.best.LogPos)
 	v.sealed = rec.LSN
@@ -254,6 +260,9 @@ func subtract(a, b []pmem.Range) (out []pmem.Range) {
 
 // findOrphans queues what an earlier mount did not finish. Nobody holds an inode yet.
 func (v *Volume) findOrphans() error {
+	if mutant.On(mutant.OrphanForgotten) {
+		return nil
+	}
 	var err error
 	v.tree.Ascend(layout.MakeKey(0, layout.TypeOrphan, 0), layout.MakeKey(1, 0, 0), func(k layout.Key, val []byte) bool {
 		var ind layout.Inode

@@ -1,8 +1,10 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/fs/volume/oplog"
@@ -49,8 +51,9 @@ type Volume struct {
 	waiting dropped // by the epoch before: free when the super of the open epoch is sealed
 
 	stopped error
-	keys    [stepKeys]layout.Key // scratch of one step
-	value   []byte               // scratch for lists of names and attributes
+	fault   atomic.Pointer[error] // needs no lock
+	keys    [stepKeys]layout.Key  // scratch of one step
+	value   []byte                // scratch for lists of names and attributes
 	block   [layout.BlockSize]byte
 }
 
@@ -63,12 +66,32 @@ func (v *Volume) view(f func() error) error {
 	defer v.mu.RUnlock()
 	var err error
 	if fault := pmem.Guard(func() { err = f() }); fault != nil {
-		return fault
+		err = fault
+	} else if damage := v.tree.Err(); damage != nil {
+		err = damage
 	}
-	if damage := v.tree.Err(); damage != nil {
-		return damage
-	}
+	v.note(err)
 	return err
+}
+
+// note remembers the first fault of the medium that a read met: it stops nothing, but whoever asks how the pool is must hear of it.
+func (v *Volume) note(err error) {
+	if err == nil {
+		return
+	}
+	var fault *pmem.FaultError
+	if errors.As(err, &fault) || errors.Is(err, ErrCorrupt) {
+		first := err
+		v.fault.CompareAndSwap(nil, &first)
+	}
+}
+
+// Fault is the first fault of the medium that a read met, nil if there was none.
+func (v *Volume) Fault() error {
+	if err := v.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // change runs f, which may change everything. When f meets a fault of the medium, or an edit fails that was admitted,

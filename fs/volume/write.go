@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -115,6 +116,12 @@ func (v *Volume) wrote(f *file, end uint64) {
 	f.ind.Mtime, f.ind.Ctime = now, now
 	f.content = true
 	v.changed(f)
+	if mutant.On(mutant.ContentAtWrite) {
+		dirty := f.dirty
+		f.dirty = nil
+		v.flush(f)
+		f.dirty, f.pending = dirty, true
+	}
 }
 
 // store copies src to byte at of the blocks of m and returns what must become durable: the bytes themselves where the

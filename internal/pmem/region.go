@@ -1,6 +1,10 @@
 package pmem
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/pmemfs/pmemfs/internal/mutant"
+)
 
 // Range is a run of bytes in a pool. Off is a pool offset: byte 0 is the pool header.
 type Range struct{ Off, Len uint64 }
@@ -47,14 +51,11 @@ type Region interface {
 // Order of durable steps: 1 flush ranges; 2 fence; 3 store seal; 4 flush seal; 5 fence. A crash before 3 leaves the old
 // seal, after 3 the old or the new one; both are valid, since all that the new one covers is persistent.
 func Drain(r Region, rs []Range, s Seal) error {
-	if err := r.Flush(rs); err != nil {
-		return err
+	if mutant.On(mutant.SealWithData) && s != (Seal{}) {
+		_ = r.Store64(s.Off, s.Val)
 	}
-	if err := r.Fence(); err != nil {
+	if err := persist(r, rs, mutant.NoDataFlush, mutant.NoDataFence); err != nil || s == (Seal{}) {
 		return err
-	}
-	if s == (Seal{}) {
-		return nil
 	}
 	if err := r.Store64(s.Off, s.Val); err != nil {
 		return err
@@ -62,8 +63,18 @@ func Drain(r Region, rs []Range, s Seal) error {
 	word := words.Get().(*[1]Range)
 	defer words.Put(word)
 	word[0] = Range{s.Off, 8}
-	if err := r.Flush(word[:]); err != nil {
-		return err
+	return persist(r, word[:], mutant.NoSealFlush, mutant.NoSealFence)
+}
+
+// persist flushes rs and fences, unless a mutant leaves one of both out.
+func persist(r Region, rs []Range, noFlush, noFence mutant.Name) error {
+	if !mutant.On(noFlush) {
+		if err := r.Flush(rs); err != nil {
+			return err
+		}
+	}
+	if mutant.On(noFence) {
+		return nil
 	}
 	return r.Fence()
 }

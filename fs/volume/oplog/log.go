@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -85,7 +86,11 @@ func (l *Log) Append(body []byte, n uint32, term, now uint64, ranges []pmem.Rang
 	copy(l.ring, body[first:])
 
 	seal = pmem.Seal{Off: l.off + l.pos, Val: layout.RecordSeal(l.uuid, rec.LSN, head, body, nil)}
-	ranges = append(ranges, pmem.Range{Off: seal.Off + 8, Len: layout.RecordHeader - 8 + uint64(first)})
+	skip := uint64(8)
+	if mutant.On(mutant.SealInRange) {
+		skip = 0
+	}
+	ranges = append(ranges, pmem.Range{Off: seal.Off + skip, Len: layout.RecordHeader - skip + uint64(first)})
 	if first < len(body) {
 		ranges = append(ranges, pmem.Range{Off: l.off, Len: uint64(len(body) - first)})
 	}

@@ -2,9 +2,12 @@ package pmemtest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
 // Effort bounds the enumeration of crash images at one event.
@@ -255,4 +258,23 @@ func (e *enumeration) random(round int) {
 		e.image.picks = append(e.image.picks, p)
 	}
 	e.submit()
+}
+
+// plain is a region over bytes that somebody else keeps.
+type plain struct{ b []byte }
+
+// Plain is a region over the bytes of an image: all of them count as durable at once.
+func Plain(b []byte) pmem.Region { return plain{b} }
+
+func (p plain) Bytes() []byte             { return p.b }
+func (p plain) Flush([]pmem.Range) error  { return nil }
+func (p plain) Fence() error              { return nil }
+func (p plain) Prefault(pmem.Range) error { return nil }
+func (p plain) Sync() error               { return nil }
+func (p plain) Promise() pmem.Promise     { return pmem.Persistent }
+func (p plain) Close() error              { return nil }
+
+func (p plain) Store64(off, val uint64) error {
+	binary.LittleEndian.PutUint64(p.b[off:], val)
+	return nil
 }

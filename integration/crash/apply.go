@@ -1,0 +1,357 @@
+package crash
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/pmemfs/pmemfs/fs/volume"
+)
+
+// This file applies the operations of a workload to the volume and to the model. An operation whose names do not fit is
+// left out, so that a list from which a reducer took some still makes sense.
+
+// errFull is what the file system would report as ENOSPC.
+var errFull = errors.New("no space left after two checkpoints")
+
+// apply does one operation of the file system.
+func (w *World) apply(o Op) {
+	m := w.model
+	n, other := m.names[o.A], m.names[o.B]
+	dir, to := m.dirs[o.A.Dir], m.dirs[o.B.Dir]
+	switch o.Kind {
+	case Create, Mkdir:
+		if n == nil {
+			w.create(o, dir)
+		}
+	case Write:
+		if n != nil && !n.dir {
+			w.write(n, int(o.Off), int(o.Len))
+		}
+	case Truncate:
+		if n != nil && !n.dir {
+			w.change(func() error {
+				return second(w.vol.SetAttr(n.ino, volume.SetAttr{Valid: volume.SetSize, Size: uint64(o.Len)}))
+			},
+				func() { n.resize(int(o.Len)) })
+		}
+	case Fallocate:
+		if n != nil && !n.dir {
+			w.change(func() error { return w.vol.Fallocate(n.ino, uint64(o.Off), uint64(o.Len)) },
+				func() { n.resize(max(len(n.data()), int(o.Off+o.Len))) })
+		}
+	case Unlink:
+		if n != nil {
+			w.unlink(o, n, dir)
+		}
+	case Rename:
+		if n != nil && o.A != o.B && n != other && (other == nil || other.dir == n.dir) {
+			w.rename(o, n, other, dir, to)
+		}
+	case Link:
+		if n != nil && !n.dir && other == nil && len(m.names) < 60 {
+			w.change(func() error { return second(w.vol.Link(n.ino, to, o.B.name())) }, func() { m.names[o.B] = n; n.links++ })
+		}
+	case Chmod:
+		if n != nil {
+			mode := n.mode ^ 0o111
+			w.change(func() error {
+				return second(w.vol.SetAttr(n.ino, volume.SetAttr{Valid: volume.SetMode, Mode: mode & 0o7777}))
+			}, func() { n.mode = mode })
+		}
+	case Xattr:
+		if n != nil {
+			w.setXattr(n, int(o.Len))
+		}
+	case Hold:
+		if n != nil && !n.held {
+			w.vol.Hold(n.ino)
+			n.held = true
+			m.held = append(m.held, n)
+		}
+	case Forget:
+		w.forget(n)
+	case Fsync:
+		if n != nil {
+			w.fsync(n)
+		}
+	case Sync:
+		w.sync()
+	case Flip:
+		w.checkpoint()
+	case Settle:
+		w.settle()
+	case Reclaim:
+		w.during(func() { w.reclaim() }, func() {})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func (w *World) create(o Op, dir volume.Ino) {
+	mode := uint32(syscall.S_IFREG | 0o644)
+	if o.Kind == Mkdir {
+		mode = syscall.S_IFDIR | 0o755
+	}
+	var a volume.Attr
+	w.change(func() (err error) {
+		a, err = w.vol.Make(dir, o.A.name(), volume.Make{Mode: mode})
+		return err
+	}, func() { w.model.names[o.A] = newNode(a.Ino, o.Kind == Mkdir, mode) })
+}
+
+func (w *World) unlink(o Op, n *node, dir volume.Ino) {
+	remove := w.vol.Unlink
+	if n.dir {
+		remove = w.vol.Rmdir
+	}
+	w.change(func() error { return remove(dir, o.A.name()) }, func() { w.model.remove(o.A) })
+}
+
+func (w *World) rename(o Op, n, other *node, dir, to volume.Ino) {
+	w.change(func() error { return w.vol.Rename(dir, o.A.name(), to, o.B.name(), 0) }, func() {
+		if other != nil {
+			w.model.remove(o.B)
+			n.flush() // what replaces a file must be whole
+		}
+		delete(w.model.names, o.A)
+		w.model.names[o.B] = n
+	})
+}
+
+func (w *World) setXattr(n *node, size int) {
+	if size == 0 {
+		if n.xattr != nil {
+			w.change(func() error { return w.vol.RemoveXattr(n.ino, xattrName) }, func() { n.xattr = nil })
+		}
+		return
+	}
+	value := w.pattern(size)
+	w.change(func() error { return w.vol.SetXattr(n.ino, xattrName, value, 0) }, func() { n.xattr = value })
+}
+
+// forget closes n, or the oldest held inode if n is not held.
+func (w *World) forget(n *node) {
+	m := w.model
+	i := slices.Index(m.held, n)
+	if i < 0 {
+		i = 0
+	}
+	if len(m.held) == 0 {
+		return
+	}
+	h := m.held[i]
+	m.held = slices.Delete(m.held, i, i+1)
+	h.held = false
+	w.vol.Forget(h.ino, 1)
+}
+
+// write stores bytes that no other write has.
+func (w *World) write(n *node, off, size int) {
+	if off+size > maxFile {
+		return
+	}
+	b := w.pattern(size)
+	for tries := 0; len(b) > 0; {
+		k, err := 0, error(nil)
+		w.during(func() { k, err = w.vol.Write(n.ino, uint64(off), b, false) }, func() {
+			if k > 0 {
+				n.write(off, b[:k])
+			}
+		})
+		if k > 0 {
+			off, b, tries = off+k, b[k:], 0
+		}
+		if k > 0 && err == nil {
+			continue
+		}
+		if !errors.Is(err, volume.ErrShort) {
+			w.fail(fmt.Errorf("write: %d bytes, %w", k, err))
+		}
+		if tries++; tries >= w.tries() {
+			w.full++
+			return
+		}
+		w.checkpoint()
+	}
+}
+
+// maxFile bounds the files of a workload in bytes.
+const maxFile = 256 << 10
+
+// pattern is size bytes that differ from those of every other write, and none of which is zero.
+func (w *World) pattern(size int) []byte {
+	w.writes++
+	b := make([]byte, size)
+	x := w.cfg.Seed*0x9e3779b97f4a7c15 + w.writes*0xd1342543de82ef95
+	for i := range b {
+		if i%8 == 0 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
+		b[i] = byte(x>>(i%8*8)) | 1
+	}
+	return b
+}
+
+// tries of an operation: after the first and the second a checkpoint may help, but not beside the committer at work.
+func (w *World) tries() int {
+	if w.nested {
+		return 1
+	}
+	return 3
+}
+
+// change does an operation that is recorded at once, as the file system does it: after ErrShort a checkpoint and another
+// try, twice. do changes the volume, done the model.
+func (w *World) change(do func() error, done func()) {
+	err := volume.ErrShort
+	for try := 0; try < w.tries() && errors.Is(err, volume.ErrShort); try++ {
+		if try > 0 {
+			w.checkpoint()
+		}
+		w.during(func() { err = do() }, func() {
+			if err == nil {
+				done()
+				w.model.clock++
+			}
+		})
+	}
+	switch {
+	case errors.Is(err, volume.ErrShort):
+		w.full++
+	case err != nil:
+		w.fail(fmt.Errorf("an operation that must succeed: %w", err))
+	}
+}
+
+// during runs an operation of the volume, and what it means in the model. If the volume closed groups meanwhile, they have the
+// state before or after.
+func (w *World) during(do, model func()) {
+	last := w.vol.LSN()
+	var before *state
+	if w.vol != nil {
+		before = w.model.state()
+	}
+	do()
+	model()
+	if lsn := w.vol.LSN(); lsn > last {
+		after := w.model.state()
+		after.before = before
+		for g := last + 1; g <= lsn; g++ {
+			w.line.states[g] = after
+		}
+		w.closed = lsn
+	}
+}
+
+// fsync asks for the content of n and all names. It is acknowledged when its group is durable on every copy.
+func (w *World) fsync(n *node) {
+	w.wait(func() (uint64, error) { return w.vol.FlushFile(n.ino) }, func() bool { return n.flush() })
+}
+
+func (w *World) sync() {
+	w.wait(w.vol.FlushAll, func() (news bool) {
+		for _, n := range w.model.names {
+			news = n.flush() || news
+		}
+		for _, n := range w.model.held {
+			n.flush()
+		}
+		return news
+	})
+}
+
+// ack is an fsync that waits.
+type ack struct{ lsn, clock uint64 }
+
+func (w *World) wait(flush func() (uint64, error), model func() bool) {
+	var lsn uint64
+	w.during(func() {
+		var err error
+		if lsn, err = flush(); err != nil {
+			w.fail(fmt.Errorf("flush: %w", err))
+		}
+	}, func() {
+		if model() {
+			w.model.clock++
+		}
+	})
+	w.acks = append(w.acks, ack{lsn, w.model.clock})
+	w.want = max(w.want, lsn)
+	if !w.nested {
+		w.tell()
+		w.acknowledge()
+	}
+}
+
+// acknowledge notes which fsyncs have returned.
+func (w *World) acknowledge() {
+	kept := w.acks[:0]
+	for _, a := range w.acks {
+		if a.lsn > w.pipe().Durable() {
+			kept = append(kept, a)
+			continue
+		}
+		w.line.acked = max(w.line.acked, a.clock)
+		w.acked++
+	}
+	w.acks = kept
+}
+
+// checkpoint is what the file system does when something is short.
+func (w *World) checkpoint() {
+	for more := true; more; {
+		w.during(func() { more = w.reclaim() }, func() {})
+	}
+	w.flip(false)
+}
+
+// reclaim does one step, which no name and no content shows.
+func (w *World) reclaim() (more bool) {
+	more, err := w.vol.Reclaim()
+	if errors.Is(err, volume.ErrShort) {
+		return false
+	}
+	if err != nil {
+		w.fail(fmt.Errorf("reclaim: %w", err))
+	}
+	return more
+}
+
+// flip waits for a super that was closed after the call began.
+func (w *World) flip(settle bool) {
+	w.until(func() bool { return !w.pipe().Flipping() })
+	w.startFlip(settle)
+	w.until(func() bool { return !w.flipping() })
+}
+
+func (w *World) startFlip(settle bool) {
+	w.due = false
+	w.flips = w.pipe().Supers() + 1
+	if w.pipe().Flipping() {
+		w.flips++
+	}
+	w.engine.Flip(settle)
+}
+
+// settle makes all copies equal, as an unmount does.
+func (w *World) settle() {
+	w.sync()
+	w.until(func() bool { return len(w.acks) == 0 })
+	w.flip(true)
+}
+
+// equal tells the first offset at which a and b differ.
+func equal(a, b []byte) (at int, ok bool) {
+	if bytes.Equal(a, b) {
+		return 0, true
+	}
+	for at < len(a) && at < len(b) && a[at] == b[at] {
+		at++
+	}
+	return at, false
+}

@@ -1,0 +1,263 @@
+package crash
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
+)
+
+// judge decides whether the bytes of a copy are a right outcome.
+type judge struct {
+	dirs  [2]volume.Ino
+	buf   []byte
+	found []volume.Finding
+	now   func() volume.Time
+}
+
+// anyTerm is higher than the term of any record.
+const anyTerm = 1 << 40
+
+var poolUUID = [16]byte{0x70, 0x6d, 0x65, 0x6d, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+
+// verdict is what was found in good bytes.
+type verdict struct {
+	rec   volume.Recovered
+	clock uint64 // of the state
+}
+
+// image recovers the volume in b, which it may change, and tests every invariant of a single copy. flipping: a checkpoint is under way. deep: also recover a second time.
+func (j *judge) image(b []byte, l *line, flipping, deep bool) (verdict, error) {
+	r := pmemtest.Plain(b)
+	v, rec, err := j.open(r)
+	if err != nil {
+		return verdict{}, err
+	}
+	if rec.Slot != nil && !flipping {
+		return verdict{}, fmt.Errorf("no checkpoint is under way, and still only one super slot is a state to fall back to: %w", rec.Slot)
+	}
+	st, err := j.known(v, rec, l)
+	if err != nil {
+		return verdict{}, err
+	}
+	if deep {
+		again, second, err := j.open(r)
+		if err == nil && (second.LSN != rec.LSN || second.Epoch != rec.Epoch || second.Replayed != rec.Replayed || second.Orphans != rec.Orphans) {
+			err = fmt.Errorf("found %+v", second)
+		}
+		if err == nil {
+			err = j.matches(again, st)
+		}
+		if err != nil {
+			return verdict{}, fmt.Errorf("recovering a second time differs from the first, %+v: %w", rec, err)
+		}
+		v = again
+	}
+	return verdict{rec, st.clock}, j.reclaim(v, rec, st)
+}
+
+func (j *judge) open(r pmem.Region) (v *volume.Volume, rec volume.Recovered, err error) {
+	v, rec, err = volume.Open(r, volume.Options{PoolUUID: poolUUID, Term: anyTerm, Now: j.now, NoAtime: true})
+	if err != nil {
+		return nil, rec, fmt.Errorf("the copy does not mount: %w", err)
+	}
+	return v, rec, j.check(v)
+}
+
+// check is fsck: it must find nothing.
+func (j *judge) check(v *volume.Volume) error {
+	j.found = j.found[:0]
+	if err := v.Check(func(f volume.Finding) { j.found = append(j.found, f) }); err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	if len(j.found) > 0 {
+		return fmt.Errorf("check found %v", j.found)
+	}
+	return nil
+}
+
+// known finds the state of the group that was recovered to, and compares.
+func (j *judge) known(v *volume.Volume, rec volume.Recovered, l *line) (*state, error) {
+	st := l.states[rec.LSN]
+	if st == nil {
+		return nil, fmt.Errorf("recovered to group %d, which was never closed on this line", rec.LSN)
+	}
+	err := j.matches(v, st)
+	if err != nil && st.before != nil {
+		if j.matches(v, st.before) == nil {
+			st, err = st.before, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recovered to group %d (changes up to %d): %w", rec.LSN, st.clock, err)
+	}
+	return st, j.acknowledged(st.clock, rec.LSN, l)
+}
+
+func (j *judge) acknowledged(clock, lsn uint64, l *line) error {
+	if clock < l.acked {
+		return fmt.Errorf("recovered to group %d, which has the changes up to %d; those up to %d were acknowledged", lsn, clock, l.acked)
+	}
+	return nil
+}
+
+// matches compares all names and content with a state.
+func (j *judge) matches(v *volume.Volume, st *state) error {
+	rest := st.entries
+	for d, ino := range j.dirs {
+		n := 0
+		for n < len(rest) && rest[n].path.Dir == uint8(d) {
+			n++
+		}
+		if err := j.directory(v, ino, rest[:n], d == 0); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	for i := range st.entries {
+		if err := j.entry(v, &st.entries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// directory compares the names of one directory. The root has /dir too.
+func (j *judge) directory(v *volume.Volume, dir volume.Ino, want []entry, root bool) error {
+	subdirs := 0
+	for _, e := range want {
+		if e.node.dir {
+			subdirs++
+		}
+		a, err := v.Lookup(dir, e.path.name())
+		if err != nil || a.Ino != e.node.ino {
+			return fmt.Errorf("name %v: found inode %d (%v), expected %d", e.path, a.Ino, err, e.node.ino)
+		}
+	}
+	n := 0
+	if err := v.ReadDir(dir, 2, func(volume.DirEnt) bool { n++; return true }); err != nil {
+		return err
+	}
+	expect := len(want)
+	if root {
+		expect++
+		subdirs++
+	}
+	if n != expect {
+		return fmt.Errorf("directory %d: found %d names, expected %d", dir, n, expect)
+	}
+	a, err := v.GetAttr(dir)
+	if err != nil || int(a.Nlink) != 2+subdirs {
+		return fmt.Errorf("directory %d: found %d links (%v), expected %d", dir, a.Nlink, err, 2+subdirs)
+	}
+	return nil
+}
+
+func (j *judge) entry(v *volume.Volume, e *entry) error {
+	a, err := v.GetAttr(e.node.ino)
+	if err != nil {
+		return err
+	}
+	links := e.links
+	if e.node.dir {
+		links = 2
+	}
+	if a.Mode != e.mode || int(a.Nlink) != links {
+		return fmt.Errorf("%v: found mode %o and %d links, expected %o and %d", e.path, a.Mode, a.Nlink, e.mode, links)
+	}
+	if err := j.xattr(v, e); err != nil || e.node.dir {
+		return err
+	}
+	got, err := j.content(v, e.node.ino, a.Size)
+	if err != nil {
+		return err
+	}
+	return explains(e, got)
+}
+
+func (j *judge) content(v *volume.Volume, ino volume.Ino, size uint64) ([]byte, error) {
+	if size > 1<<24 {
+		return nil, fmt.Errorf("inode %d has a size of %d", ino, size)
+	}
+	if uint64(len(j.buf)) < size {
+		j.buf = make([]byte, size)
+	}
+	n, err := v.Read(ino, 0, j.buf[:size])
+	if err != nil || uint64(n) != size {
+		return nil, fmt.Errorf("inode %d: read %d of %d bytes: %w", ino, n, size, err)
+	}
+	return j.buf[:n], nil
+}
+
+// explains tells whether some version that may show explains the bytes of a file: each byte is that of the version, or was
+// written there later.
+func explains(e *entry, got []byte) error {
+	var first error
+	for i := e.lo; i <= e.hi; i++ {
+		err := explainedBy(e, e.node.versions[i], got)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return fmt.Errorf("%v: %w", e.path, first)
+}
+
+func explainedBy(e *entry, v version, got []byte) error {
+	if len(got) != len(v.data) {
+		return fmt.Errorf("found %d bytes, expected %d", len(got), len(v.data))
+	}
+	if bytes.Equal(got, v.data) {
+		return nil
+	}
+	for i, c := range got {
+		if c != v.data[i] && !e.node.wrote(v, i, c) {
+			return fmt.Errorf("byte %d of %d is %#x: expected %#x, or what was written there later", i, len(got), c, v.data[i])
+		}
+	}
+	return nil
+}
+
+const xattrName = "user.x"
+
+func (j *judge) xattr(v *volume.Volume, e *entry) error {
+	if len(j.buf) < 64<<10 {
+		j.buf = make([]byte, 64<<10)
+	}
+	n, err := v.GetXattr(e.node.ino, xattrName, j.buf)
+	switch {
+	case errors.Is(err, syscall.ENODATA) && e.xattr == nil:
+		return nil
+	case err != nil || e.xattr == nil || !bytes.Equal(j.buf[:n], e.xattr):
+		return fmt.Errorf("%v: found an extended attribute of %d bytes (%v), expected %d other bytes", e.path, n, err, len(e.xattr))
+	}
+	return nil
+}
+
+// reclaim frees what recovery found without a name, and tests that then nothing is left of it.
+func (j *judge) reclaim(v *volume.Volume, rec volume.Recovered, st *state) error {
+	if rec.Orphans > 0 {
+		for more := true; more; {
+			var err error
+			if more, err = v.Reclaim(); err != nil {
+				if errors.Is(err, volume.ErrShort) {
+					return nil // needs a checkpoint, which an image has no committer for
+				}
+				return fmt.Errorf("reclaim after recovery: %w", err)
+			}
+		}
+		if err := j.check(v); err != nil {
+			return fmt.Errorf("after reclaim: %w", err)
+		}
+	}
+	if n := v.StatFS().Inodes; n != st.inodes {
+		return fmt.Errorf("found %d inodes, expected %d: something without a name was not removed", n, st.inodes)
+	}
+	return nil
+}

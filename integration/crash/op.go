@@ -1,0 +1,85 @@
+package crash
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind of an operation.
+type Kind uint8
+
+const (
+	Create Kind = iota
+	Mkdir
+	Write // Off, Len
+	Truncate
+	Fallocate // Off, Len
+	Unlink    // also rmdir
+	Rename
+	Link
+	Chmod
+	Xattr // Len 0 removes it
+	Hold  // open
+	Forget
+	Fsync
+	Sync    // of everything
+	Flip    // a checkpoint
+	Settle  // as an unmount does
+	Reclaim // one step
+	Deliver // the fabric and the target go on, Len steps; 0 = until quiet
+
+	// Ends of a life.
+
+	PowerLoss // the initiator's machine; an image is chosen at random and mounted
+	Restart   // the initiator's process; what its caches hold stays
+	TargetLoss
+	Promote // the initiator is dead or cut off, and the target takes over
+	Unmount
+	LinkLoss // the lane or the control connection breaks
+
+	kinds
+)
+
+var kindNames = [kinds]string{"create", "mkdir", "write", "truncate", "fallocate", "unlink", "rename", "link", "chmod", "xattr",
+	"hold", "forget", "fsync", "sync", "flip", "settle", "reclaim", "deliver",
+	"power-loss", "restart", "target-loss", "promote", "unmount", "link-loss"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Path is a name in one of the two directories: 0 is the root, 1 is /dir.
+type Path struct{ Dir, Name uint8 }
+
+func (p Path) name() string { return string(rune('a' + p.Name)) }
+
+func (p Path) String() string { return []string{"/", "/dir/"}[p.Dir] + p.name() }
+
+// Op is one operation of a workload.
+type Op struct {
+	Kind     Kind
+	A, B     Path // B: where Rename and Link go
+	Off, Len uint32
+}
+
+func (o Op) String() string {
+	switch o.Kind {
+	case Write, Fallocate:
+		return fmt.Sprintf("%v(%v, %d+%d)", o.Kind, o.A, o.Off, o.Len)
+	case Truncate, Xattr:
+		return fmt.Sprintf("%v(%v, %d)", o.Kind, o.A, o.Len)
+	case Rename, Link:
+		return fmt.Sprintf("%v(%v, %v)", o.Kind, o.A, o.B)
+	case Sync, Flip, Settle, Reclaim, PowerLoss, Restart, TargetLoss, Promote, Unmount, LinkLoss:
+		return o.Kind.String()
+	case Deliver:
+		return fmt.Sprintf("%v(%d)", o.Kind, o.Len)
+	}
+	return fmt.Sprintf("%v(%v)", o.Kind, o.A)
+}
+
+func list(ops []Op) string {
+	s := make([]string, len(ops))
+	for i, o := range ops {
+		s[i] = o.String()
+	}
+	return strings.Join(s, " ")
+}
