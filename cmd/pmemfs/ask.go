@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/pmemfs/pmemfs/internal/control"
 	"github.com/pmemfs/pmemfs/internal/initiator"
@@ -18,11 +19,11 @@ type syncCmd struct {
 
 // Run does what sync(2) and syncfs(2) cannot do: they do not reach a FUSE server.
 func (c *syncCmd) Run() error {
-	mnt, err := mountOf(c.Path)
+	mount, err := mountOf(c.Path)
 	if err != nil {
 		return err
 	}
-	_, err = control.Call(mnt, control.Request{Op: control.OpSync}, syncTimeout)
+	_, err = ask(mount, control.OpSync, syncTimeout)
 	return err
 }
 
@@ -53,9 +54,9 @@ func (c *statusCmd) Run() error {
 
 // status asks the daemon if the path lies in a mount, and else reads the pool's header. It never touches the mount itself.
 func (c *statusCmd) status() (*control.Status, error) {
-	mnt, err := mountOf(c.Path)
+	mount, err := mountOf(c.Path)
 	if err == nil {
-		reply, err := control.Call(mnt, control.Request{Op: control.OpStatus}, askTimeout)
+		reply, err := ask(mount, control.OpStatus, askTimeout)
 		return reply.Status, err
 	}
 	if !errors.Is(err, errNotMounted) {
@@ -74,19 +75,34 @@ func (c *statusCmd) status() (*control.Status, error) {
 var errNotMounted = errors.New("no pmemfs is mounted there")
 
 // mountOf finds the pmemfs mount that path lies in.
-func mountOf(path string) (string, error) {
+func mountOf(path string) (*mountinfo.Entry, error) {
 	real, err := mountinfo.Resolve(path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	entry, err := mountinfo.Find(real)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if entry == nil {
-		return "", fmt.Errorf("%s: %w", path, errNotMounted)
+		return nil, fmt.Errorf("%s: %w", path, errNotMounted)
 	}
-	return entry.Mountpoint, nil
+	return entry, nil
+}
+
+// ask sends one request to the daemon of a mount. A bind mount has the daemon of the place where the pool was mounted.
+func ask(mount *mountinfo.Entry, op string, d time.Duration) (reply control.Reply, err error) {
+	places, err := mountinfo.Places(mount.Dev)
+	if err != nil {
+		return reply, err
+	}
+	err = control.ErrNoDaemon // the mount is gone
+	for _, place := range places {
+		if reply, err = control.Call(place, control.Request{Op: op}, d); !errors.Is(err, control.ErrNoDaemon) {
+			break
+		}
+	}
+	return reply, err
 }
 
 type versionCmd struct{}

@@ -64,7 +64,7 @@ func (c *umountCmd) Run() error {
 	if entry == nil || entry.Mountpoint != mnt {
 		return &exitError{exitMountUsage, fmt.Errorf("%s: %w", c.Mountpoint, errNotMounted)}
 	}
-	reply, syncErr := control.Call(mnt, control.Request{Op: control.OpSync}, syncTimeout)
+	reply, syncErr := ask(entry, control.OpSync, syncTimeout)
 	if errors.Is(syncErr, control.ErrNotAllowed) {
 		return &exitError{exitMountFailed, fmt.Errorf("unmount %s: %w", mnt, unix.EPERM)}
 	}
@@ -82,7 +82,11 @@ func (c *umountCmd) Run() error {
 	if err := unix.Unmount(mnt, flags); err != nil {
 		return &exitError{exitMountFailed, fmt.Errorf("unmount %s: %w%s", mnt, err, hint(err))}
 	}
-	if reply.Status != nil && !c.Lazy {
+	left, err := mountinfo.Places(entry.Dev) // a bind mount keeps the daemon
+	if err != nil {
+		return err
+	}
+	if reply.Status != nil && !c.Lazy && len(left) == 0 {
 		if err := waitGone(reply.Status.PID, endTimeout); err != nil {
 			return &exitError{exitMountFailed, fmt.Errorf("%s: %w", mnt, err)}
 		}

@@ -133,6 +133,8 @@ func formatRoot(b []byte, s *layout.Super, p Params) ([]pmem.Range, error) {
 	}
 	var val [layout.InodeSize]byte
 	root := layout.Inode{Mode: 0040000 | mode, Nlink: 2, UID: p.UID, GID: p.GID, Parent: Root}
+	now := layout.Time(p.Now)
+	root.Mtime, root.Ctime, root.Atime, root.Btime = now, now, now, now
 	root.Encode(val[:])
 	if err := t.Put(inodeKey(Root), val[:]); err != nil {
 		return nil, err

@@ -97,6 +97,7 @@ type Params struct {
 	Reserve  uint32 // node chunks held back, default max(64 MiB, 2 %) of the pool, at most 1/8 of it
 	UID, GID uint32 // owner of the root directory
 	Mode     uint32 // permission bits of the root directory, default 0755
+	Now      Time   // times of the root directory
 }
 
 // Options of Open.

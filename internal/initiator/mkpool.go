@@ -39,7 +39,7 @@ func MakePool(ctx context.Context, cfg *config.Mount, set *poolset.Set, p PoolPa
 func fill(local *pool.Pool, params volume.Params) error {
 	head := local.Header()
 	params.PoolUUID = head.PoolUUID
-	params.HashKey = poolset.NewUUID()
+	params.HashKey, params.Now = poolset.NewUUID(), now()
 	if err := volume.Format(local.Region(), params); err != nil {
 		return err
 	}

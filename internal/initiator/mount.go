@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -15,12 +14,14 @@ import (
 	"github.com/pmemfs/pmemfs/fs/volume"
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/control"
+	"github.com/pmemfs/pmemfs/internal/mountinfo"
 	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
-// lockTimeout bounds the wait for a daemon of this pool that was killed and is still being torn down by the kernel.
-const lockTimeout = 10 * time.Second
+// lockTimeout bounds the wait for a daemon of this pool that is on its way out: committing after an unmount, or killed and not
+// yet torn down by the kernel.
+const lockTimeout = 30 * time.Second
 
 // closeTimeout bounds what is left to do with a target after an unmount.
 const closeTimeout = 15 * time.Second
@@ -168,16 +169,12 @@ func (m *Mounted) serve() (err error) {
 	if err != nil {
 		return err
 	}
-	m.control, err = control.Listen(control.SocketPath(m.realMountpoint()), m.answer)
-	return err
-}
-
-// realMountpoint is the mount point as the kernel lists it.
-func (m *Mounted) realMountpoint() string {
-	if p, err := filepath.EvalSymlinks(filepath.Dir(m.Mountpoint)); err == nil {
-		return filepath.Join(p, filepath.Base(m.Mountpoint))
+	real, err := mountinfo.Resolve(m.Mountpoint)
+	if err != nil {
+		return err
 	}
-	return m.Mountpoint
+	m.control, err = control.Listen(control.SocketPath(real), m.answer)
+	return err
 }
 
 // unmountRetry is how often a mount that is in use is tried again.
@@ -208,6 +205,10 @@ func (m *Mounted) UnmountOn(signals <-chan os.Signal) {
 // Wait returns when the mount has ended and all that can be done for its copies is done. The error says what is not replicated.
 func (m *Mounted) Wait() error {
 	m.fuse.Serve()
+	// umount(8) may have returned already, and the next mount may come at any moment.
+	if err := m.pool.Leave(); err != nil {
+		m.Log.WithError(err).Warn("the next mount of this pool will not wait for the end of this one")
+	}
 	err := m.commit.Close()
 	if err == nil {
 		err = m.markClean()

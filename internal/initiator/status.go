@@ -1,6 +1,7 @@
 package initiator
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -54,7 +55,7 @@ func (m *Mounted) status() *control.Status {
 		}
 		s.Copies = append(s.Copies, c)
 	}
-	if err := m.commit.Err(); err != nil {
+	if err := cmp.Or(m.commit.Err(), m.vol.Stopped(), m.vol.Fault()); err != nil {
 		s.Verdict, s.Error = control.Failed, err.Error()
 	}
 	return s

@@ -52,7 +52,7 @@ func acquire(set *poolset.Set, role string, wait time.Duration) (*lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
-	l, err := patientFlock(set)
+	l, err := patientFlock(set, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -67,15 +67,38 @@ func acquire(set *poolset.Set, role string, wait time.Duration) (*lock, error) {
 // and must not lose against what the kernel still has to tidy up.
 const lockGrace = time.Second
 
-// patientFlock is flock with some tries more while the pool is in use.
-func patientFlock(set *poolset.Set) (*lock, error) {
-	for end := time.Now().Add(lockGrace); ; time.Sleep(pollStep) {
+// patientFlock is flock with more tries while the pool is in use: for lockGrace, and up to wait while the holder is leaving.
+func patientFlock(set *poolset.Set, wait time.Duration) (*lock, error) {
+	for begin := time.Now(); ; time.Sleep(pollStep) {
 		l, err := flock(set)
 		var inUse *InUseError
-		if err == nil || !errors.As(err, &inUse) || time.Now().After(end) {
+		if err == nil || !errors.As(err, &inUse) {
 			return l, err
 		}
+		limit := lockGrace
+		if inUse.Role == roleLeaving {
+			limit = max(limit, wait)
+		}
+		if time.Since(begin) > limit {
+			return nil, err
+		}
 	}
+}
+
+// roleLeaving is the role of a process that is about to close the pool.
+const roleLeaving = "leaving"
+
+// leave changes the role in the lock file.
+func (l *lock) leave() error {
+	h, err := self(roleLeaving)
+	if err != nil {
+		return err
+	}
+	if err := l.f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = l.f.WriteAt(h.encode(), 0)
+	return err
 }
 
 // flock opens and locks the lock file. Remove unlinks the file under the lock, so the lock counts only
@@ -91,6 +114,9 @@ func flock(set *poolset.Set) (*lock, error) {
 		}
 		if errors.Is(err, fs.ErrNotExist) && dirExists(path) {
 			continue // removed between the two
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("pool %s: there is no directory %s: make it first, or correct the path of the part: %w", set.File, filepath.Dir(path), err)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pool %s: lock: %w", set.File, err)

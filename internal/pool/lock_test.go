@@ -292,3 +292,23 @@ func FuzzDecodeHolder(f *testing.F) {
 		}
 	})
 }
+
+func TestOpenWaitsForAHolderThatLeaves(t *testing.T) {
+	set := newPool(t)
+	p := mustOpen(t, set, OpenOptions{Role: "mount"})
+	if err := p.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 1)
+	go func() {
+		time.Sleep(2 * lockGrace)
+		left <- p.Close()
+	}()
+	next, err := Open(set, OpenOptions{Wait: 30 * time.Second})
+	if err != nil {
+		t.Fatalf("open while the holder leaves: %v", err)
+	}
+	if err := errors.Join(<-left, next.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

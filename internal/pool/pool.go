@@ -33,6 +33,14 @@ func (p *Pool) Region() pmem.Region { return p.region }
 // Set is the pool set that the pool was opened with.
 func (p *Pool) Set() *poolset.Set { return p.set }
 
+// Leave announces that this process is about to close the pool: whoever opens it meanwhile waits instead of finding it in use.
+func (p *Pool) Leave() error {
+	if err := p.lock.leave(); err != nil {
+		return fmt.Errorf("pool %s: lock: %w", p.set.File, err)
+	}
+	return nil
+}
+
 // Header returns the pool header.
 func (p *Pool) Header() poolset.Header {
 	p.mu.Lock()
