@@ -39,20 +39,13 @@ func (r *Replica) FullSync(ctx context.Context, exclude []uint64, skip []pmem.Ra
 	if l == nil {
 		return r.await(ctx, op)
 	}
+	plan := copyPlan{r.size, exclude, skip, seals}
 	for {
 		select {
 		case err := <-r.done:
 			return r.wrap(op, err)
 		case step := <-l.steps:
-			var err error
-			switch step {
-			case CopyUnseal:
-				err = r.copySeals(ctx, l, unseal(exclude))
-			case CopyBody:
-				err = r.copyBody(ctx, l, spans(r.size, exclude, skip), progress)
-			case CopySeal:
-				err = r.copySeals(ctx, l, seals)
-			}
+			err := r.copyStep(ctx, l, newCopyRun(step, &plan), progress)
 			r.step(&Event{Kind: EvCopied, Conn: l.conn, Seq: uint64(step), Err: err})
 		case <-ctx.Done():
 			r.step(&Event{Kind: EvCancel, Err: ctx.Err()})
@@ -69,58 +62,20 @@ func unseal(offs []uint64) []pmem.Seal {
 	return seals
 }
 
-// copySeals stores seals one after the other, each durable before the next.
-func (r *Replica) copySeals(ctx context.Context, l *connection, seals []pmem.Seal) error {
-	for i, s := range seals {
-		if err := r.copyStart(l, uint64(i), nil, s); err != nil {
-			return err
-		}
-		if err := r.copyWait(ctx, l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// copyBody drains spans in chunks, copyWindow of them in flight.
-func (r *Replica) copyBody(ctx context.Context, l *connection, spans []pmem.Range, progress func(done, total uint64)) error {
-	var done, total uint64
-	for _, s := range spans {
-		total += s.Len
-	}
-	var window [copyWindow][1]pmem.Range
-	var started, ended uint64
-	finish := func() error {
-		if err := r.copyWait(ctx, l); err != nil {
-			return err
-		}
-		done += window[ended%copyWindow][0].Len
-		ended++
-		if progress != nil {
-			progress(done, total)
-		}
-		return nil
-	}
-	for _, s := range spans {
-		for s.Len > 0 {
-			if started-ended == copyWindow {
-				if err := finish(); err != nil {
-					return err
-				}
-			}
-			n := min(s.Len, copyChunk)
-			slot := &window[started%copyWindow]
-			slot[0] = pmem.Range{Off: s.Off, Len: n}
-			if err := r.copyStart(l, started, slot[:], pmem.Seal{}); err != nil {
+// copyStep starts the drains of a step and waits for the last one.
+func (r *Replica) copyStep(ctx context.Context, l *connection, run *copyRun, progress func(done, total uint64)) error {
+	for !run.over() {
+		for n, ranges, seal, ok := run.next(); ok; n, ranges, seal, ok = run.next() {
+			if err := r.copyStart(l, n, ranges, seal); err != nil {
 				return err
 			}
-			started++
-			s.Off, s.Len = s.Off+n, s.Len-n
 		}
-	}
-	for ended < started {
-		if err := finish(); err != nil {
+		if err := r.copyWait(ctx, l); err != nil {
 			return err
+		}
+		run.drained()
+		if progress != nil && run.total > 0 {
+			progress(run.done, run.total)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 )
@@ -170,6 +171,9 @@ func (m *Machine) request(ev *Event, out []Action) []Action {
 		m.state, m.copied = FullSync, false
 		m.set = wire.SetState{Gen: m.peer.Gen, History: m.peer.History, Set: wire.FlagInconsistent,
 			Clear: wire.FlagClean, SyncGen: m.id.Gen, SyncID: ev.Seq}
+		if mutant.On(mutant.NoInconsistent) {
+			m.set.Set = 0
+		}
 	case EvAdopt:
 		// Durable step 5: the generation, and the mark goes.
 		m.set = wire.SetState{Gen: ev.Gen, History: ev.History, Clear: wire.FlagInconsistent | wire.FlagClean, Peers: ev.Peers}

@@ -28,22 +28,23 @@ type grant struct {
 	mr       verbs.MR
 	log      logrus.FieldLogger
 
-	failure  atomic.Pointer[failure] // the first one
-	ioFailed atomic.Bool             // bytes may be lost: the copy is Inconsistent
-	report   func()                  // called once when ioFailed becomes true; it does not wait
+	failure  atomic.Pointer[failure]                    // the first one
+	ioFailed atomic.Bool                                // bytes may be lost: the copy is Inconsistent
+	join     func(lanes []*lane, d time.Duration) error // returns when the handlers of closed lanes have ended
+	report   func()                                     // called once when ioFailed becomes true; it does not wait
 
 	mu    sync.Mutex
 	lanes []*lane // by number; nil: not connected
 	ended bool    // no lane is admitted any more
 }
 
-// newGrant registers region for a session under term with so many lanes.
-func newGrant(dev verbs.Device, region pmem.Region, term uint64, lanes uint32, log logrus.FieldLogger) (*grant, error) {
+// newGrant registers region for a session.
+func newGrant(dev verbs.Device, region pmem.Region, session uint64, a Register, log logrus.FieldLogger) (*grant, error) {
 	size := uint64(len(region.Bytes()))
 	if size <= wire.FirstOffset {
 		return nil, fmt.Errorf("target: the pool has %d bytes, which leaves nothing above its header: enlarge its parts", size)
 	}
-	g := &grant{id: randomID(), term: term, size: size, region: region, log: log, lanes: make([]*lane, lanes)}
+	g := &grant{id: session, term: a.Term, size: size, region: region, log: log, join: wait, lanes: make([]*lane, a.Lanes)}
 	var err error
 	if g.pd, err = dev.AllocPD(); err != nil {
 		return nil, fmt.Errorf("target: protection domain: %w", err)
@@ -160,7 +161,7 @@ func (g *grant) end(fenced bool) error {
 	for _, l := range lanes {
 		l.close()
 	}
-	if err := wait(lanes, endTimeout); err != nil {
+	if err := g.join(lanes, endTimeout); err != nil {
 		return err
 	}
 	if err := g.mr.Deregister(); err != nil {

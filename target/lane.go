@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -113,14 +114,9 @@ func (l *lane) close() {
 // run is the flush handler. It returns when the queue pair is in the error state or the lane is closed.
 func (l *lane) run() error {
 	for {
-		n, err := l.cq.Poll(l.wcs[:])
+		n, err := l.poll(len(l.wcs))
 		if err != nil {
 			return err
-		}
-		for i := range l.wcs[:n] {
-			if err := l.complete(&l.wcs[i]); err != nil {
-				return err
-			}
 		}
 		if l.state.Load() == laneClosing {
 			return nil
@@ -131,6 +127,15 @@ func (l *lane) run() error {
 			}
 		}
 	}
+}
+
+// poll handles up to limit completions and tells how many there were.
+func (l *lane) poll(limit int) (int, error) {
+	n, err := l.cq.Poll(l.wcs[:limit])
+	for i := 0; i < n && err == nil; i++ {
+		err = l.complete(&l.wcs[i])
+	}
+	return n, err
 }
 
 func (l *lane) complete(wc *verbs.WC) error {
@@ -178,6 +183,9 @@ func (l *lane) flush(buf []byte) (wanted bool, f *failure) {
 	}
 	if where, ok := l.req.Check(l.g.size); !ok {
 		return l.req.Answer, l.g.fail(wire.FlushBadRange, where, errBadRange)
+	}
+	if mutant.On(mutant.TargetSealFirst) {
+		_ = pmem.Drain(l.g.region, nil, l.req.Seal)
 	}
 	if err := pmem.Drain(l.g.region, l.req.Ranges, l.req.Seal); err != nil {
 		return l.req.Answer, l.g.fail(wire.FlushIO, whereOf(err, &l.req), err)

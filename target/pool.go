@@ -13,9 +13,24 @@ import (
 	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
+// host is what a served pool needs of the world: its parts, a device, and the connections. The Server is the real one, a
+// Stepper that of a simulation.
+type host interface {
+	openCopy(name string) (*localCopy, Replica, error)
+	inspectCopy(name string) (Replica, error)
+	createCopy(name string, a Create) (Replica, error)
+	removeCopy(name string) error
+	newGrant(p *served, a Register) (*grant, error)
+	addGrant(g *grant)
+	dropGrant(session uint64)
+	fabricAddr() string
+	answer(a Answer)
+	notice(a Notice)
+}
+
 // served is the shell of a pool's machine: it takes one event at a time and carries out what the machine decides.
 type served struct {
-	srv  *Server
+	srv  host
 	name string
 	log  logrus.FieldLogger
 
@@ -116,11 +131,11 @@ func (p *served) ask(a Action) (d Done) {
 	case Open:
 		d.Replica, d.Err = p.open()
 	case Inspect:
-		d.Replica, d.Err = inspectCopy(p.path())
+		d.Replica, d.Err = p.srv.inspectCopy(p.name)
 	case Create:
-		d.Replica, d.Err = createCopy(p.path(), p.srv.cfg.Durability, a)
+		d.Replica, d.Err = p.srv.createCopy(p.name, a)
 	case Remove:
-		d.Err = removeCopy(p.path())
+		d.Err = p.srv.removeCopy(p.name)
 	case Persist:
 		d.Err = p.copy.persist(&a.Replica)
 	case SetAttr:
@@ -137,10 +152,8 @@ func (p *served) ask(a Action) (d Done) {
 
 func nameOf(a Action) string { return fmt.Sprintf("%T", a)[len("target."):] }
 
-func (p *served) path() string { return filepath.Join(p.srv.cfg.PoolDir, p.name) }
-
 func (p *served) open() (r Replica, err error) {
-	if p.copy, r, err = openCopy(p.path(), p.srv.cfg.Durability, p.srv.lockWait); err == nil {
+	if p.copy, r, err = p.srv.openCopy(p.name); err == nil {
 		p.log.WithField("term", r.Term).Info("pool opened")
 	}
 	return r, err
@@ -154,11 +167,10 @@ func (p *served) release() error {
 }
 
 func (p *served) register(a Register) (wire.Grant, error) {
-	g, err := newGrant(p.srv.device, p.copy.region(), a.Term, a.Lanes, p.log)
+	g, err := p.srv.newGrant(p, a)
 	if err != nil {
 		return wire.Grant{}, err
 	}
-	g.report = func() { p.srv.laneFailed(p, g.id) }
 	p.grant = g
 	p.srv.addGrant(g)
 	p.log.WithField("term", a.Term).Info("session granted")

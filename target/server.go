@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -216,6 +217,29 @@ func (s *Server) connectLane(req verbs.ConnRequest) error {
 func reject(req verbs.ConnRequest, why error) error {
 	text := why.Error()
 	return req.Reject([]byte(text[:min(len(text), verbs.MaxPrivate)]))
+}
+
+func (s *Server) path(pool string) string { return filepath.Join(s.cfg.PoolDir, pool) }
+
+func (s *Server) openCopy(pool string) (*localCopy, Replica, error) {
+	return openCopy(s.path(pool), s.cfg.Durability, s.lockWait)
+}
+
+func (s *Server) inspectCopy(pool string) (Replica, error) { return inspectCopy(s.path(pool)) }
+
+func (s *Server) createCopy(pool string, a Create) (Replica, error) {
+	return createCopy(s.path(pool), s.cfg.Durability, a)
+}
+
+func (s *Server) removeCopy(pool string) error { return removeCopy(s.path(pool)) }
+
+// newGrant makes a grant whose lanes have goroutines of their own.
+func (s *Server) newGrant(p *served, a Register) (*grant, error) {
+	g, err := newGrant(s.device, p.copy.region(), randomID(), a, p.log)
+	if err == nil {
+		g.report = func() { s.laneFailed(p, g.id) }
+	}
+	return g, err
 }
 
 func (s *Server) addGrant(g *grant) {

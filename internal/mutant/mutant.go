@@ -37,14 +37,12 @@ const (
 
 // The pipeline, the pool header, and the two ends of a lane.
 const (
-	SuperAhead       Name = "a super goes to a target before its group is sealed on the local copy"
-	AckBeforeTarget  Name = "an fsync is acknowledged before the target has answered"
-	TargetSealFirst  Name = "the target stores the seal before it flushes the ranges"
-	NoInconsistent   Name = "no Inconsistent mark during a full copy"
-	CopySealsFirst   Name = "a full copy writes the seals before the rest"
-	AnyTerm          Name = "the target does not compare terms"
-	NoFencing        Name = "a new claim and a promotion leave the old session alone"
-	StateInPlace     Name = "the current state slot is overwritten"
-	UnflushedOpen    Name = "what an earlier process stored is not flushed when a pool is opened"
-	UnflushedPromote Name = "a promotion does not flush what the old writer placed"
+	SuperAhead      Name = "a super goes to a target before its group is sealed on the local copy"
+	AckBeforeTarget Name = "an fsync is acknowledged before the target has answered"
+	TargetSealFirst Name = "the target stores the seal before it flushes the ranges"
+	NoInconsistent  Name = "no Inconsistent mark during a full copy"
+	AnyTerm         Name = "the target does not compare terms"
+	NoFencing       Name = "a new claim and a promotion leave the old session alone"
+	StateInPlace    Name = "the current state slot is overwritten"
+	UnflushedOpen   Name = "what an earlier process stored is not flushed when a pool is opened"
 )

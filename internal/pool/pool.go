@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"sync"
 
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
@@ -67,6 +68,9 @@ func (p *Pool) SetState(change func(*poolset.State)) error {
 	change(&next)
 	next.Seq = p.state.Seq + 1
 	slot := 1 - p.slot
+	if mutant.On(mutant.StateInPlace) {
+		slot = p.slot
+	}
 	if err := writeState(p.region, next, slot, p.header.PoolUUID); err != nil {
 		return fmt.Errorf("pool %s: write state %d: %w", p.set.File, next.Seq, err)
 	}
