@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -41,6 +42,8 @@ type World interface {
 	Lane(conn uint32, qp verbs.QP, private []byte) error
 	// Break ends what belongs to conn.
 	Break(conn uint32)
+	// SyncID is the id of the next full copy.
+	SyncID() uint64
 	// Drained is Config.OnDrained.
 	Drained(seq uint64, err error)
 	// Progress lets something happen, time at least. False: nothing can happen any more.
@@ -207,26 +210,28 @@ func (s *Stepper) request(ev Event) error {
 	return s.err
 }
 
-// Connect, Claim, FullSync, Adopt, Clean and Close are those of Replica. Sync is the id of the copy.
+// Connect, Claim, FullSync, Adopt, Clean and Close are those of Replica.
 
 func (s *Stepper) Connect() error { return s.request(Event{Kind: EvConnect}) }
 
-func (s *Stepper) Claim(term uint64, durability uint32) error {
-	return s.request(Event{Kind: EvClaim, Term: term, Durability: durability})
+func (s *Stepper) Claim(_ context.Context, term uint64) error {
+	return s.request(Event{Kind: EvClaim, Term: term, Durability: wire.DurabilityMedia})
 }
 
-func (s *Stepper) FullSync(sync uint64, exclude []uint64, skip []pmem.Range, seals []pmem.Seal) error {
+func (s *Stepper) FullSync(_ context.Context, exclude []uint64, skip []pmem.Range, seals []pmem.Seal, _ func(done, total uint64)) error {
 	s.plan = copyPlan{s.size, exclude, skip, seals}
-	return s.request(Event{Kind: EvFullSync, Seq: sync})
+	return s.request(Event{Kind: EvFullSync, Seq: s.world.SyncID()})
 }
 
-func (s *Stepper) Adopt(gen uint64, history [8]uint64, peers []wire.UUID) error {
+func (s *Stepper) Adopt(_ context.Context, gen uint64, history [8]uint64, peers []wire.UUID) error {
 	return s.request(Event{Kind: EvAdopt, Gen: gen, History: history, Peers: peers})
 }
 
-func (s *Stepper) Clean(flags uint32) error { return s.request(Event{Kind: EvClean, Flags: flags}) }
+func (s *Stepper) Clean(_ context.Context, flags uint32) error {
+	return s.request(Event{Kind: EvClean, Flags: flags})
+}
 
-func (s *Stepper) Close() error { return s.request(Event{Kind: EvClose}) }
+func (s *Stepper) Close(context.Context) error { return s.request(Event{Kind: EvClose}) }
 
 // Drain is that of Replica.
 func (s *Stepper) Drain(seq uint64, ranges []pmem.Range, seal pmem.Seal) {
@@ -255,8 +260,9 @@ func (s *Stepper) ReadAt(off uint64, b []byte) error {
 	return nil
 }
 
-// Peer is the state of the target's copy as last heard; Need is what Connect found out; State and Err are those of the machine.
+// Status tells the state and its cause.
+func (s *Stepper) Status() Status { return Status{State: s.machine.State(), Err: s.machine.Err()} }
+
+// Peer is the state of the target's copy as last heard; Need is what Connect found out.
 func (s *Stepper) Peer() wire.State { return s.machine.peer }
 func (s *Stepper) Need() Need       { return s.machine.need }
-func (s *Stepper) State() State     { return s.machine.State() }
-func (s *Stepper) Err() error       { return s.machine.Err() }

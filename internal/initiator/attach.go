@@ -15,17 +15,38 @@ import (
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs/iwarp"
 )
 
+// Replica is what a mount needs of a target's copy: a *replicate.Replica, or the like in a simulation.
+type Replica interface {
+	commit.Copy
+	Peer() wire.State
+	Need() replicate.Need
+	Claim(ctx context.Context, term uint64) error
+	ReadAt(off uint64, b []byte) error
+	FullSync(ctx context.Context, exclude []uint64, skip []pmem.Range, seals []pmem.Seal, progress func(done, total uint64)) error
+	Adopt(ctx context.Context, gen uint64, history [8]uint64, peers []wire.UUID) error
+	Clean(ctx context.Context, flags uint32) error
+	Status() replicate.Status
+	Close(ctx context.Context) error
+}
+
+// Identity is what the local copy says of itself to a target.
+func Identity(p *pool.Pool) replicate.Identity {
+	st, h := p.State(), p.Header()
+	return replicate.Identity{PoolUUID: h.PoolUUID, CopyID: h.CopyID, Term: st.Term, Gen: st.Gen, History: st.History, Size: h.PoolSize}
+}
+
 // link is one target of this mount.
 type link struct {
 	remote  poolset.Replica
 	conf    config.Replica
-	replica *replicate.Replica
+	replica Replica
 
 	mu     sync.Mutex
 	commit *commit.Committer // who hears of drains; set once the committer exists
@@ -50,10 +71,7 @@ func (l *link) drained(seq uint64, err error) {
 
 // connect is step 2. Every target must answer: with policy "all" a mount without one of them could not acknowledge anything.
 func (m *Mounted) connect(ctx context.Context) error {
-	st := m.pool.State()
-	id := replicate.Identity{
-		PoolUUID: m.id.PoolUUID, CopyID: m.id.CopyID, Term: st.Term, Gen: st.Gen, History: st.History, Size: m.pool.Header().PoolSize,
-	}
+	id := Identity(m.pool)
 	for _, remote := range m.Set.Replicas {
 		l := &link{remote: remote, conf: m.Config.Target(hostKey(remote))}
 		r, err := replicate.Connect(ctx, replicate.Config{
@@ -225,7 +243,7 @@ func (m *Mounted) nextState(before poolset.State) (next poolset.State, peers []w
 	for _, old := range before.Peers {
 		if !old.IsZero() && !slices.Contains(peers, old) {
 			m.Log.WithField("copy", old).Warn("a copy that was in sync is not attached: it falls behind from now on and must not be promoted any more")
-			next.Gen, next.History = newGeneration(before)
+			next.Gen, next.History = m.newGeneration(before)
 			break
 		}
 	}
@@ -235,10 +253,10 @@ func (m *Mounted) nextState(before poolset.State) (next poolset.State, peers []w
 }
 
 // newGeneration is a random generation whose history begins with the one before.
-func newGeneration(s poolset.State) (gen uint64, history [8]uint64) {
+func (m *Mounted) newGeneration(s poolset.State) (gen uint64, history [8]uint64) {
 	copy(history[1:], s.History[:len(s.History)-1])
 	history[0] = s.Gen
-	return randomGeneration(), history
+	return m.generation(), history
 }
 
 func randomGeneration() uint64 {

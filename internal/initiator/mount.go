@@ -50,11 +50,14 @@ type Mounted struct {
 	seq     uint64 // jobs executed before the committer took over
 
 	prefaulter *prefaulter // nil if there is none
+
+	now        func() volume.Time
+	generation func() uint64 // a fresh random one
 }
 
 // Mount does all the steps of the package documentation. On an error nothing stays mounted, open or locked.
 func Mount(ctx context.Context, mc MountConfig) (*Mounted, error) {
-	m := &Mounted{MountConfig: mc}
+	m := &Mounted{MountConfig: mc, now: now, generation: randomGeneration}
 	if err := m.start(ctx); err != nil {
 		if m.pool != nil {
 			m.pool.Distrust(err)
@@ -72,10 +75,18 @@ func (m *Mounted) start(ctx context.Context) error {
 	if _, err := fs.FreePoint(m.Mountpoint, m.Options.NonEmpty); err != nil {
 		return err
 	}
-	before := m.pool.State()
 	if err := m.connect(ctx); err != nil {
 		return err
 	}
+	if err := m.attach(ctx); err != nil {
+		return err
+	}
+	return m.serve()
+}
+
+// attach is steps 3 to 7.
+func (m *Mounted) attach(ctx context.Context) error {
+	before := m.pool.State()
 	term, err := m.takeTerm()
 	if err != nil {
 		return err
@@ -89,10 +100,7 @@ func (m *Mounted) start(ctx context.Context) error {
 	if err := m.claim(ctx, term); err != nil {
 		return err
 	}
-	if err := m.synchronise(ctx, before); err != nil {
-		return err
-	}
-	return m.serve()
+	return m.synchronise(ctx, before)
 }
 
 // openPool is step 1.
@@ -101,7 +109,14 @@ func (m *Mounted) openPool() error {
 	if err != nil {
 		return err
 	}
-	m.pool, m.id = p, p.Header().Attr
+	m.pool = p
+	return m.examine()
+}
+
+// examine refuses a pool that must not be mounted as it is, and finds out how far it is.
+func (m *Mounted) examine() (err error) {
+	p := m.pool
+	m.id = p.Header().Attr
 	if m.id.Signature != poolset.Signature {
 		return fmt.Errorf("%s holds a pool of another program (signature %q): it has no file system to mount", m.Set.File, m.id.Signature[:])
 	}
@@ -136,7 +151,7 @@ func (m *Mounted) takeTerm() (uint64, error) {
 // recover is step 4.
 func (m *Mounted) recover(term uint64) error {
 	vol, found, err := volume.Open(m.pool.Region(), volume.Options{
-		PoolUUID: m.id.PoolUUID, Term: term, Now: now, NoAtime: m.Options.NoAtime || m.Options.ReadOnly,
+		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime || m.Options.ReadOnly,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Set.File, err)
