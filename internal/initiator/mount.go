@@ -81,6 +81,9 @@ func (m *Mounted) start(ctx context.Context) error {
 	if err := m.attach(ctx); err != nil {
 		return err
 	}
+	if err := m.prefault(); err != nil {
+		return err
+	}
 	return m.serve()
 }
 
@@ -92,9 +95,6 @@ func (m *Mounted) attach(ctx context.Context) error {
 		return err
 	}
 	if err := m.recover(term); err != nil {
-		return err
-	}
-	if err := m.prefault(); err != nil {
 		return err
 	}
 	if err := m.claim(ctx, term); err != nil {
