@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
 )
@@ -138,6 +139,9 @@ func (s *Server) Rmdir(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.S
 func (s *Server) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
 	s.counts.add(in.Opcode)
 	return s.named(in.Newdir, s.change(func() error {
+		if in.Flags&unix.RENAME_WHITEOUT != 0 {
+			return s.vol.RenameWhiteout(in.NodeId, name, in.Newdir, newName, in.Flags&^unix.RENAME_WHITEOUT, in.Uid, in.Gid)
+		}
 		return s.vol.Rename(in.NodeId, name, in.Newdir, newName, in.Flags)
 	}))
 }

@@ -211,12 +211,53 @@ func TestRenameFlags(t *testing.T) {
 	if err := rename(unix.RENAME_NOREPLACE); err != unix.EEXIST {
 		t.Errorf("RENAME_NOREPLACE: %v, want EEXIST", err)
 	}
-	if err := rename(unix.RENAME_EXCHANGE); err != unix.EINVAL {
-		t.Errorf("RENAME_EXCHANGE: %v, want EINVAL", err)
-	}
 	if got, _ := os.ReadFile(d.path("b")); string(got) != "b" {
 		t.Errorf("b reads %q", got)
 	}
+}
+
+func TestRenameExchange(t *testing.T) {
+	d := mount(t, "")
+	must(t, os.WriteFile(d.path("file"), []byte("content"), 0644))
+	must(t, os.MkdirAll(d.path("dir/sub"), 0755))
+	exchange := func(a, b string) error {
+		return unix.Renameat2(unix.AT_FDCWD, d.path(a), unix.AT_FDCWD, d.path(b), unix.RENAME_EXCHANGE)
+	}
+	must(t, exchange("file", "dir/sub"))
+	if got, err := os.ReadFile(d.path("dir/sub")); err != nil || string(got) != "content" {
+		t.Errorf("the file reads %q, %v", got, err)
+	}
+	if a, b := stat(t, d.path("dir")).Nlink, stat(t, d.point).Nlink; a != 2 || b != 4 {
+		t.Errorf("links of the directories: %d and %d, want 2 and 4", a, b)
+	}
+	if a, b := stat(t, d.path("file/..")).Ino, stat(t, d.point).Ino; a != b {
+		t.Errorf("the parent of the directory is %d, want %d", a, b)
+	}
+	must(t, os.Mkdir(d.path("file/deep"), 0755))
+	for what, tc := range map[string]struct{ err, want error }{
+		"missing":     {exchange("file", "nothing"), unix.ENOENT},
+		"with parent": {exchange("file/deep", "file"), unix.EINVAL},
+		"with child":  {exchange("file", "file/deep"), unix.EINVAL},
+		"noreplace": {unix.Renameat2(unix.AT_FDCWD, d.path("file"), unix.AT_FDCWD, d.path("dir"),
+			unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE), unix.EINVAL},
+	} {
+		if tc.err != tc.want {
+			t.Errorf("%s: %v, want %v", what, tc.err, tc.want)
+		}
+	}
+}
+
+func TestRenameWhiteout(t *testing.T) {
+	d := mount(t, "")
+	must(t, os.WriteFile(d.path("file"), []byte("content"), 0644))
+	must(t, unix.Renameat2(unix.AT_FDCWD, d.path("file"), unix.AT_FDCWD, d.path("moved"), unix.RENAME_WHITEOUT))
+	if st := stat(t, d.path("file")); st.Mode != unix.S_IFCHR || st.Rdev != 0 {
+		t.Errorf("whiteout: mode %o, device %#x", st.Mode, st.Rdev)
+	}
+	if got, err := os.ReadFile(d.path("moved")); err != nil || string(got) != "content" {
+		t.Errorf("the file reads %q, %v", got, err)
+	}
+	must(t, os.Remove(d.path("file")))
 }
 
 func TestSyncOptionsCoverNames(t *testing.T) {

@@ -136,7 +136,15 @@ func TestNamesErrors(t *testing.T) {
 		{"link existing", second(v.Link(f, Root, "d")), syscall.EEXIST},
 		{"link nothing", second(v.Link(999, Root, "l")), syscall.ESTALE},
 		{"rename none", v.Rename(Root, "none", Root, "y", 0), syscall.ENOENT},
-		{"rename flags", v.Rename(Root, "f", Root, "y", 2), syscall.EINVAL},
+		{"rename flags", v.Rename(Root, "f", Root, "y", 8), syscall.EINVAL},
+		{"exchange and noreplace", v.Rename(Root, "f", Root, "d", RenameExchange|RenameNoReplace), syscall.EINVAL},
+		{"exchange with none", v.Rename(Root, "f", Root, "y", RenameExchange), syscall.ENOENT},
+		{"exchange none", v.Rename(Root, "y", Root, "f", RenameExchange), syscall.ENOENT},
+		{"exchange with its child", v.Rename(Root, "d", d, "sub", RenameExchange), syscall.EINVAL},
+		{"exchange with its parent", v.Rename(d, "sub", Root, "d", RenameExchange), syscall.EINVAL},
+		{"exchange .", v.Rename(Root, "d", Root, "..", RenameExchange), syscall.EINVAL},
+		{"whiteout and exchange", v.RenameWhiteout(Root, "f", Root, "d", RenameExchange, 0, 0), syscall.EINVAL},
+		{"whiteout over existing", v.RenameWhiteout(Root, "f", Root, "d", RenameNoReplace, 0, 0), syscall.EEXIST},
 		{"rename noreplace", v.Rename(Root, "f", Root, "d", RenameNoReplace), syscall.EEXIST},
 		{"rename file over dir", v.Rename(Root, "f", Root, "d", 0), syscall.EISDIR},
 		{"rename dir over file", v.Rename(Root, "d", Root, "f", 0), syscall.ENOTDIR},
@@ -368,5 +376,58 @@ func TestRenameReplacesWithContent(t *testing.T) {
 	a, err := r.v.Lookup(Root, "f")
 	if err != nil || !bytes.Equal(r.content(a.Ino), data) {
 		t.Error("the new content is not whole", err)
+	}
+}
+
+func TestExchange(t *testing.T) {
+	rnd := random(t)
+	r := newRig(t, 8<<20, Params{})
+	v := r.v
+	a, b := r.make(Root, "a", syscall.S_IFDIR|0755), r.make(Root, "b", syscall.S_IFDIR|0755)
+	d, f := r.make(a, "d", syscall.S_IFDIR|0755), r.make(b, "f", syscall.S_IFREG|0644)
+	inner := r.make(d, "inner", syscall.S_IFDIR|0755)
+	content := pattern(30000, 9)
+	r.write(f, 0, content)
+	want(t, "directory with file", v.Rename(a, "d", b, "f", RenameExchange), nil)
+	if r.attr(a).Nlink != 2 || r.attr(b).Nlink != 3 {
+		t.Errorf("links of the parents: %d and %d, expected 2 and 3", r.attr(a).Nlink, r.attr(b).Nlink)
+	}
+	if up, err := v.Lookup(d, ".."); err != nil || up.Ino != b {
+		t.Error("parent of the exchanged directory:", up.Ino, err)
+	}
+	want(t, "directory with an inner one of another", v.Rename(Root, "a", d, "inner", RenameExchange), nil)
+	if up, err := v.Lookup(a, ".."); err != nil || up.Ino != d {
+		t.Error("parent of a:", up.Ino, err)
+	}
+	if _, err := v.CloseGroup(); err != nil {
+		t.Fatal(err)
+	}
+	for r.step() {
+	}
+	r.crash(rnd, 0.5)
+	if got, err := r.v.Lookup(Root, "a"); err != nil || got.Ino != inner {
+		t.Error("a names", got.Ino, err)
+	}
+	if got, err := r.v.Lookup(a, "d"); err != nil || got.Ino != f || !bytes.Equal(r.content(f), content) {
+		t.Error("the content of an exchanged file is not whole", err)
+	}
+}
+
+func TestWhiteout(t *testing.T) {
+	r := newRig(t, 8<<20, Params{})
+	d, _ := r.v.Make(Root, "d", Make{Mode: syscall.S_IFDIR | syscall.S_ISGID | 0755, GID: 77})
+	sub := r.make(d.Ino, "sub", syscall.S_IFDIR|0755)
+	want(t, "whiteout", r.v.RenameWhiteout(d.Ino, "sub", Root, "moved", 0, 5, 6), nil)
+	w, err := r.v.Lookup(d.Ino, "sub")
+	if err != nil || w.Mode != syscall.S_IFCHR || w.Rdev != 0 || w.UID != 5 || w.GID != 77 || w.Nlink != 1 {
+		t.Errorf("%+v %v", w, err)
+	}
+	if got, err := r.v.Lookup(Root, "moved"); err != nil || got.Ino != sub || r.attr(d.Ino).Nlink != 2 {
+		t.Errorf("%+v %v", got, err)
+	}
+	r.commit()
+	r.reopen(bytes.Clone(r.media))
+	if again, err := r.v.Lookup(d.Ino, "sub"); err != nil || again != w {
+		t.Errorf("after recovery %+v %v", again, err)
 	}
 }

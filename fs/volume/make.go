@@ -32,13 +32,22 @@ func (v *Volume) make(dir Ino, name string, m Make) (Attr, error) {
 	if err := checkMake(&m, &parent); err != nil {
 		return Attr{}, err
 	}
-	c := v.nameCost()
-	pieces := (len(m.Target) + symlinkPiece - 1) / symlinkPiece
-	if err := v.admit(c.plus(cost{pieces, pieces*opPut + len(m.Target)}), false); err != nil {
+	if err := v.admit(v.makeCost(&m), false); err != nil {
 		return Attr{}, err
 	}
+	return v.create(&parent, dir, name, m), nil
+}
+
+// makeCost is what create takes.
+func (v *Volume) makeCost(m *Make) cost {
+	pieces := (len(m.Target) + symlinkPiece - 1) / symlinkPiece
+	return v.nameCost().plus(cost{pieces, pieces*opPut + len(m.Target)})
+}
+
+// create makes an inode and names it. All was checked and admitted.
+func (v *Volume) create(parent *layout.Inode, dir Ino, name string, m Make) Attr {
 	ino := v.takeIno()
-	ind := v.newInode(&parent, dir, m)
+	ind := v.newInode(parent, dir, m)
 	var b [layout.InodeSize]byte
 	ind.Encode(b[:])
 	v.put(inodeKey(ino), b[:])
@@ -49,7 +58,7 @@ func (v *Volume) make(dir Ino, name string, m Make) (Attr, error) {
 	v.setName(dir, name, ino, uint8(m.Mode>>12))
 	v.countInodes(1)
 	v.named(dir, btoi(isDir(m.Mode)))
-	return attrOf(ino, &ind), nil
+	return attrOf(ino, &ind)
 }
 
 // named sets the times of a directory whose names changed, and counts its subdirectories.

@@ -155,7 +155,7 @@ func (f *fuzzer) random() {
 	case k < 22:
 		f.rmdir(d, name)
 	case k < 30:
-		f.rename(d, name, pick(f.rnd, dirs), f.name(), uint32(f.rnd.IntN(4)/3))
+		f.rename(d, name, pick(f.rnd, dirs), f.name(), pick(f.rnd, []uint32{0, 0, RenameNoReplace, RenameExchange, whiteout}))
 	case k < 80 && len(regs) == 0:
 	case k < 34:
 		f.link(pick(f.rnd, regs), d, name)
@@ -259,48 +259,76 @@ func (f *fuzzer) rmdir(d *mnode, name string) {
 	}
 }
 
-func (f *fuzzer) rename(d *mnode, name string, to *mnode, newname string, flags uint32) {
-	f.op("rename %d %q %d %q %d", d.ino, name, to.ino, newname, flags)
-	err := f.v.Rename(d.ino, name, to.ino, newname, flags)
-	n, target := d.names[name], to.names[newname]
-	if n == nil {
-		f.expect(err, syscall.ENOENT)
-		return
-	}
-	for up := to; n.dir(); up = up.parent {
-		if up == n {
-			f.expect(err, syscall.EINVAL)
-			return
+// whiteout stands for RenameWhiteout among the flags of rename.
+const whiteout = 4
+
+// above tells whether n is dir or above it.
+func (f *fuzzer) above(n, dir *mnode) bool {
+	for n.dir() {
+		if dir == n {
+			return true
 		}
-		if up == f.root {
+		if dir == f.root {
 			break
 		}
+		dir = dir.parent
 	}
+	return false
+}
+
+func (f *fuzzer) rename(d *mnode, name string, to *mnode, newname string, flags uint32) {
+	f.op("rename %d %q %d %q %d", d.ino, name, to.ino, newname, flags)
+	var err error
+	if flags == whiteout {
+		err = f.v.RenameWhiteout(d.ino, name, to.ino, newname, 0, 7, 0)
+	} else {
+		err = f.v.Rename(d.ino, name, to.ino, newname, flags)
+	}
+	n, target := d.names[name], to.names[newname]
 	switch {
-	case target == nil:
-	case flags != 0:
+	case n == nil || flags == RenameExchange && target == nil && !f.above(n, to):
+		f.expect(err, syscall.ENOENT)
+	case f.above(n, to) || flags == RenameExchange && f.above(target, d):
+		f.expect(err, syscall.EINVAL)
+	case target != nil && flags == RenameNoReplace:
 		f.expect(err, syscall.EEXIST)
-		return
 	case target == n:
 		f.expect(err, nil)
-		return
-	case target.dir() && !n.dir():
+	case flags == RenameExchange:
+		f.expect(err, nil)
+		f.place(n, d, to, newname)
+		f.place(target, to, d, name)
+		n.flush()
+		target.flush()
+	case target != nil && target.dir() && !n.dir():
 		f.expect(err, syscall.EISDIR)
-		return
-	case n.dir() && !target.dir():
+	case target != nil && n.dir() && !target.dir():
 		f.expect(err, syscall.ENOTDIR)
-		return
-	case len(target.names) > 0:
+	case target != nil && len(target.names) > 0:
 		f.expect(err, syscall.ENOTEMPTY)
-		return
+	default:
+		f.expect(err, nil)
+		f.replace(d, name, to, newname)
+		if flags == whiteout {
+			f.whiteout(d, name)
+		}
 	}
-	f.expect(err, nil)
-	delete(d.names, name)
+}
+
+// place makes a name in to of what d has named so far.
+func (f *fuzzer) place(n, d, to *mnode, newname string) {
 	if n.dir() {
 		d.nlink--
 		to.nlink++
 		n.parent = to
 	}
+	to.names[newname] = n
+}
+
+func (f *fuzzer) replace(d *mnode, name string, to *mnode, newname string) {
+	n, target := d.names[name], to.names[newname]
+	delete(d.names, name)
+	f.place(n, d, to, newname)
 	if target != nil {
 		if target.dir() {
 			to.nlink--
@@ -308,7 +336,14 @@ func (f *fuzzer) rename(d *mnode, name string, to *mnode, newname string, flags 
 		f.drop(target)
 		n.flush()
 	}
-	to.names[newname] = n
+}
+
+// whiteout adds what a rename left to the model.
+func (f *fuzzer) whiteout(d *mnode, name string) {
+	a, err := f.v.Lookup(d.ino, name)
+	f.expect(err, nil)
+	d.names[name] = &mnode{ino: a.Ino, mode: syscall.S_IFCHR, uid: 7, nlink: 1, parent: d, xattrs: make(map[string]string)}
+	f.life[a.Ino] = d.names[name]
 }
 
 func (f *fuzzer) link(n, d *mnode, name string) {
