@@ -232,10 +232,7 @@ func (w *World) change(do func() error, done func()) {
 // state before or after.
 func (w *World) during(do, model func()) {
 	last := w.vol.LSN()
-	var before *state
-	if w.vol != nil {
-		before = w.model.state()
-	}
+	before := w.model.state()
 	do()
 	model()
 	if lsn := w.vol.LSN(); lsn > last {
@@ -272,7 +269,7 @@ func (w *World) wait(flush func() (uint64, error), model func() bool) {
 	var lsn uint64
 	w.during(func() {
 		var err error
-		if lsn, err = flush(); err != nil {
+		if lsn, err = flush(); err != nil && w.limit == 0 {
 			w.fail(fmt.Errorf("flush: %w", err))
 		}
 	}, func() {
@@ -295,6 +292,9 @@ func (w *World) acknowledge() {
 		if a.lsn > w.pipe().Durable() {
 			kept = append(kept, a)
 			continue
+		}
+		if w.limit > 0 && a.clock > w.limit {
+			w.fail(fmt.Errorf("changes up to %d were acknowledged after the promotion of a copy that has those up to %d", a.clock, w.limit))
 		}
 		w.line.acked = max(w.line.acked, a.clock)
 		w.acked++

@@ -11,6 +11,10 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 )
 
+var rootDirs = [2]volume.Ino{volume.Root, volume.Root + 1}
+
+func fixedTime() volume.Time { return volume.Time{Sec: 99} }
+
 // judge decides whether the bytes of a copy are a right outcome.
 type judge struct {
 	dirs  [2]volume.Ino
@@ -24,40 +28,38 @@ const anyTerm = 1 << 40
 
 var poolUUID = [16]byte{0x70, 0x6d, 0x65, 0x6d, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
 
-// verdict is what was found in good bytes.
-type verdict struct {
-	rec   volume.Recovered
-	clock uint64 // of the state
-}
-
 // image recovers the volume in b, which it may change, and tests every invariant of a single copy. flipping: a checkpoint is under way. deep: also recover a second time.
-func (j *judge) image(b []byte, l *line, flipping, deep bool) (verdict, error) {
+func (j *judge) image(b []byte, l *line, flipping, deep bool) (lsn, clock uint64, err error) {
 	r := pmemtest.Plain(b)
 	v, rec, err := j.open(r)
 	if err != nil {
-		return verdict{}, err
+		return 0, 0, err
 	}
 	if rec.Slot != nil && !flipping {
-		return verdict{}, fmt.Errorf("no checkpoint is under way, and still only one super slot is a state to fall back to: %w", rec.Slot)
+		return 0, 0, fmt.Errorf("no checkpoint is under way, and still only one super slot is a state to fall back to: %w", rec.Slot)
 	}
 	st, err := j.known(v, rec, l)
 	if err != nil {
-		return verdict{}, err
+		return 0, 0, err
 	}
 	if deep {
-		again, second, err := j.open(r)
-		if err == nil && (second.LSN != rec.LSN || second.Epoch != rec.Epoch || second.Replayed != rec.Replayed || second.Orphans != rec.Orphans) {
-			err = fmt.Errorf("found %+v", second)
+		if v, err = j.again(r, rec, st); err != nil {
+			return 0, 0, fmt.Errorf("recovering a second time differs from the first, %+v: %w", rec, err)
 		}
-		if err == nil {
-			err = j.matches(again, st)
-		}
-		if err != nil {
-			return verdict{}, fmt.Errorf("recovering a second time differs from the first, %+v: %w", rec, err)
-		}
-		v = again
 	}
-	return verdict{rec, st.clock}, j.reclaim(v, rec, st)
+	return rec.LSN, st.clock, j.reclaim(v, rec, st)
+}
+
+// again recovers a second time, which must find the same.
+func (j *judge) again(r pmem.Region, first volume.Recovered, st *state) (*volume.Volume, error) {
+	v, rec, err := j.open(r)
+	if err != nil {
+		return nil, err
+	}
+	if rec.LSN != first.LSN || rec.Epoch != first.Epoch || rec.Replayed != first.Replayed || rec.Orphans != first.Orphans {
+		return nil, fmt.Errorf("found %+v", rec)
+	}
+	return v, j.matches(v, st)
 }
 
 func (j *judge) open(r pmem.Region) (v *volume.Volume, rec volume.Recovered, err error) {
@@ -96,6 +98,14 @@ func (j *judge) known(v *volume.Volume, rec volume.Recovered, l *line) (*state, 
 		return nil, fmt.Errorf("recovered to group %d (changes up to %d): %w", rec.LSN, st.clock, err)
 	}
 	return st, j.acknowledged(st.clock, rec.LSN, l)
+}
+
+// settled judges an image that was judged before: more may have been acknowledged since.
+func (j *judge) settled(s seen, l *line) error {
+	if s.inconsistent {
+		return nil
+	}
+	return j.acknowledged(s.clock, s.lsn, l)
 }
 
 func (j *judge) acknowledged(clock, lsn uint64, l *line) error {

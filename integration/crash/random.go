@@ -63,3 +63,19 @@ func place(rnd *rand.Rand, big bool) (off, n uint32) {
 	}
 	return border(3), 1 + border(2)
 }
+
+// Lives is a random configuration with several lives on two machines.
+func Lives(seed uint64, n int) Config {
+	cfg := Random(seed, n)
+	rnd := rand.New(rand.NewPCG(seed, 0x6c6976))
+	cfg.Setup = Mirrored
+	cfg.Mounts = true
+	cfg.Unordered = rnd.IntN(4) == 0
+	ends := []Kind{PowerLoss, PowerLoss, Restart, TargetLoss, TargetLoss, Promote, Unmount, LinkLoss, LinkLoss}
+	for i := range cfg.Ops {
+		if rnd.IntN(16) == 0 {
+			cfg.Ops[i] = Op{Kind: ends[rnd.IntN(len(ends))]}
+		}
+	}
+	return cfg
+}

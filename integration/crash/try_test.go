@@ -14,10 +14,23 @@ func TestTry(t *testing.T) {
 	var c Counts
 	start := time.Now()
 	for s := *from; s < *from+*count; s++ {
-		if f := Run(Random(s, *length), &c); f != nil {
+		if f := Run(pick(s), &c); f != nil {
 			t.Logf("seed %d: %v", s, f)
 			t.Fail()
 		}
 	}
 	t.Log(c.Images.Load(), c.Same.Load(), c.Events.Load(), c.Acks.Load(), time.Since(start))
+}
+
+var setup = flag.String("setup", "bare", "")
+
+func pick(s uint64) Config {
+	c := Random(s, *length)
+	switch *setup {
+	case "mirror":
+		c.Setup = Mirrored
+	case "lives":
+		c = Lives(s, *length)
+	}
+	return c
 }

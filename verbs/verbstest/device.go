@@ -22,7 +22,9 @@ func (f *Fabric) Device(name string) verbs.Device {
 
 func (d *device) Name() string { return d.name }
 
-func (d *device) Caps() verbs.Caps { return verbs.Caps{OrderedPlace: true, CPUPlaced: true} }
+func (d *device) Caps() verbs.Caps {
+	return verbs.Caps{OrderedPlace: d.fabric.pick == nil, CPUPlaced: true}
+}
 
 func (d *device) AllocPD() (verbs.PD, error) {
 	d.fabric.mu.Lock()

@@ -14,7 +14,8 @@ import (
 type Fabric struct {
 	mu        sync.Mutex // protects the fabric and everything in it
 	auto      bool
-	order     []*qp // a queue pair for each posted and not executed work request, oldest first
+	pick      func(n int) int // order of Writes, nil: as posted
+	order     []*qp           // a queue pair for each posted and not executed work request, oldest first
 	keys      uint32
 	ports     int
 	listeners map[string]*listener
@@ -114,6 +115,9 @@ func (f *Fabric) forget(q *qp, all bool) {
 // execute carries out the oldest work request of q, which is connected.
 func (f *Fabric) execute(q *qp) {
 	f.forget(q, false)
+	if f.pick != nil {
+		q.shuffle(f.pick)
+	}
 	status, err := q.carryOut(&q.sq[0])
 	if err == nil {
 		q.complete()
@@ -191,4 +195,33 @@ func (q *qp) reach(wr *verbs.SendWR, need verbs.Access) ([]byte, error) {
 		return nil, fmt.Errorf("verbstest: %v of %d bytes at %#x is outside region %#x", wr.Op, n, wr.RemoteAddr, wr.RKey)
 	}
 	return m.mem[off : off+n], nil
+}
+
+// Reorder makes devices that do not promise to place overlapping Writes in order, and places the Writes of a queue pair that no Send
+// or Read separates in the order that pick says: it chooses one of n. It is called before the first device is made.
+func (f *Fabric) Reorder(pick func(n int) int) { f.pick = pick }
+
+// shuffle brings a Write to the head of q that may be placed next.
+func (q *qp) shuffle(pick func(n int) int) {
+	n := 0
+	for n < len(q.sq) && q.sq[n].Op == verbs.OpWrite && !q.sq[n].Signaled {
+		n++
+	}
+	if n > 1 {
+		i := pick(n)
+		q.sq[0], q.sq[i] = q.sq[i], q.sq[0]
+	}
+}
+
+// Tear breaks the connection of a queue pair in the middle of its oldest work request: if that is a Write, its first n bytes are placed.
+func (f *Fabric) Tear(v verbs.QP, n int) {
+	f.mu.Lock()
+	q := v.(*qp)
+	if q.state == stateConnected && len(q.sq) > 0 && q.sq[0].Op == verbs.OpWrite {
+		wr := q.sq[0]
+		wr.Local.Len = min(wr.Local.Len, uint64(n))
+		_, _ = q.carryOut(&wr)
+	}
+	f.mu.Unlock()
+	f.Break(v)
 }

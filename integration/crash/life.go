@@ -1,0 +1,71 @@
+package crash
+
+import (
+	"github.com/pmemfs/pmemfs/fs/commit"
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/initiator"
+	"github.com/pmemfs/pmemfs/internal/pool"
+	"github.com/pmemfs/pmemfs/replicate"
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// life is one mount, from recovery to a crash, a promotion elsewhere, or an unmount.
+type life struct {
+	mounted  bool // recovered and attached
+	pool     *pool.Pool
+	attached *initiator.Attached
+	vol      *volume.Volume
+	engine   *commit.Engine
+	stepper  *replicate.Stepper // nil: no target
+	qp       verbs.QP           // of its lane
+	nested   bool               // the committer is at work, and an operation runs beside it
+
+	model  *model
+	line   *line
+	closed uint64 // last group of which the line knows what it stands for
+	acks   []ack  // fsyncs that wait
+	acked  int
+	due    bool   // a checkpoint
+	flips  uint64 // supers asked for
+	want   uint64 // group that some thread waits for
+	told   uint64 // as far as the committer knows
+	limit  uint64 // if not 0: the changes that the copy had which was promoted; nothing later may be acknowledged
+	full   int    // operations that ran out of space
+}
+
+func (l *life) pipe() *commit.Pipeline { return l.engine.Pipeline() }
+
+// flipping tells whether a super is being written, so that a crash may leave only one.
+func (l *life) flipping() bool { return !l.mounted || l.pipe().Supers() < l.flips }
+
+// noteClosed remembers what the groups stand for that were closed since: the present, since no operation was under way.
+func (l *life) noteClosed() {
+	if !l.mounted {
+		return
+	}
+	for lsn := l.vol.LSN(); l.closed < lsn; {
+		l.closed++
+		l.line.states[l.closed] = l.model.state()
+	}
+}
+
+// beside runs operations of other threads while the committer drains, and lets the fabric and the target go on. Threads may change the volume, but must
+// wait for the committer as soon as they need it.
+func (w *World) beside() {
+	if w.nested || !w.mounted {
+		return
+	}
+	for n := w.rnd.IntN(4); n > 0; n-- {
+		w.remote()
+	}
+	if w.rnd.IntN(6) > 0 {
+		return
+	}
+	w.nested = true
+	defer func() { w.nested = false }()
+	for n := w.rnd.IntN(3); n >= 0 && w.at < len(w.cfg.Ops) && w.cfg.Ops[w.at].Kind < Sync; n-- {
+		if o, ok := w.next(); ok {
+			w.apply(o)
+		}
+	}
+}

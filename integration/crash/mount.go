@@ -1,0 +1,462 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pmemfs/pmemfs/fs/commit"
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/internal/initiator"
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/replicate"
+	"github.com/pmemfs/pmemfs/verbs/verbstest"
+)
+
+// This file begins and ends lives.
+
+// lossTimeout is how long a target may take to come back.
+const lossTimeout = 5 * time.Second
+
+// begin mounts a new pool, with /dir in it.
+func (w *World) begin() {
+	fresh := w.format()
+	w.life = &life{}
+	a := &host{copyUnderTest: &copyUnderTest{name: "local copy", id: poolset.UUID{1}}}
+	st := (&model{dirs: rootDirs}).state()
+	origin := newLine(1, st)
+	if w.cfg.Setup == Bare {
+		w.primary = a
+		a.line = origin
+		w.plug(a, fresh)
+		w.mountBare(1)
+		return
+	}
+	b := &host{copyUnderTest: &copyUnderTest{name: "target", id: poolset.UUID{2}}}
+	w.fabric = verbstest.NewFabric(verbstest.Stepped)
+	if w.cfg.Unordered {
+		w.fabric.Reorder(w.rnd.IntN)
+	}
+	a.dev, b.dev = w.fabric.Device("a"), w.fabric.Device("b")
+	a.line = origin
+	state := poolset.State{Seq: 1, Term: 1, Writer: a.id, Gen: 0x6e01, Flags: poolset.Clean}
+	theirs := state
+	if w.cfg.Mounts {
+		theirs = poolset.State{Seq: 1}
+	} else {
+		state.Peers[0] = b.id
+		b.line = origin
+	}
+	w.primary, w.other = a, b
+	silent := w.cfg.Effort
+	if !w.cfg.Mounts {
+		w.cfg.Effort = pmemtest.Effort{}
+	}
+	w.plug(a, withHeader(fresh, a.id, state))
+	if w.cfg.Mounts {
+		fresh = make([]byte, w.cfg.Size)
+	}
+	w.plug(b, withHeader(fresh, b.id, theirs))
+	w.serve(b)
+	w.mount(a, b)
+	w.cfg.Effort = silent
+}
+
+// format makes the bytes of a pool with /dir, without a header.
+func (w *World) format() []byte {
+	w.cfg.Volume.PoolUUID, w.cfg.Volume.HashKey = poolUUID, [16]byte{7}
+	b := make([]byte, w.cfg.Size)
+	r := pmemtest.Plain(b)
+	err := volume.Format(r, w.cfg.Volume)
+	var v *volume.Volume
+	if err == nil {
+		v, _, err = volume.Open(r, volume.Options{PoolUUID: poolUUID, Term: 1, Now: w.now})
+	}
+	if err == nil {
+		_, err = v.Make(volume.Root, "dir", volume.Make{Mode: 0o40755})
+	}
+	if err == nil {
+		_, err = v.SettleEpoch()
+	}
+	if err != nil {
+		w.fail(fmt.Errorf("making a pool: %w", err))
+	}
+	for j := v.NextJob(); j != nil; j = v.NextJob() {
+		_ = pmem.Drain(r, j.Ranges, j.Seal)
+		v.Sealed(j)
+	}
+	return b
+}
+
+// withHeader is b with the header of a copy.
+func withHeader(b []byte, id poolset.UUID, s poolset.State) []byte {
+	out := append([]byte(nil), b...)
+	h := poolset.Header{Attr: poolset.Attr{Signature: poolset.Signature, Major: 1, PoolUUID: poolUUID, CopyID: id}, PoolSize: uint64(len(b))}
+	h.Encode(out)
+	h.Encode(out[poolset.HeaderCopyOff:])
+	s.Encode(out[poolset.StateOff:], poolUUID)
+	return out
+}
+
+// plug gives h memory with these bytes on the medium.
+func (w *World) plug(h *host, b []byte) {
+	h.region = pmemtest.New(b, w.cfg.Mode, nil)
+	w.watch(h.copyUnderTest)
+}
+
+// mountBare opens the volume alone.
+func (w *World) mountBare(term uint64) {
+	v, rec, err := volume.Open(w.primary.region, volume.Options{PoolUUID: poolUUID, Term: term, Now: w.now, NoAtime: true})
+	if err != nil {
+		w.fail(err)
+	}
+	w.live(v, rec, 0)
+}
+
+// mount mounts the copy of h with the target t, or alone. Whatever goes wrong meanwhile, it tries again.
+func (w *World) mount(h, t *host) {
+	w.primary, w.other = h, t
+	w.fuse, w.broken = 0, false
+	if w.cfg.Mounts && w.rnd.IntN(2) == 0 {
+		w.fuse = 1 + w.rnd.IntN(60)
+	}
+	for try := 0; ; try++ {
+		err, crashed := w.attach(h, t)
+		if err == nil && !crashed {
+			break
+		}
+		if !w.broken || try > 3 {
+			w.fail(fmt.Errorf("mount: %w", err))
+		}
+		w.broken = false
+		w.endLife()
+		if crashed {
+			w.plug(h, w.choose(h))
+		}
+	}
+	w.fuse = 0
+	w.counts.Mounts.Add(1)
+	if t != nil {
+		t.follow(w.line)
+	}
+}
+
+// crashed is thrown where the initiator loses its power in the middle of a mount.
+type crashed struct{}
+
+// attach is one try of a mount.
+func (w *World) attach(h, t *host) (err error, died bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(crashed); !ok {
+				panic(p)
+			}
+			died = true
+		}
+	}()
+	l := &life{}
+	w.life = l
+	if l.pool, err = h.open("mount"); err != nil {
+		return err, false
+	}
+	var replicas []initiator.Replica
+	if t != nil {
+		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool), "pool", lossTimeout, mountWorld{w, l})
+		if err == nil {
+			err = l.stepper.Connect()
+		}
+		if err != nil {
+			return err, false
+		}
+		replicas = append(replicas, l.stepper)
+	}
+	if l.attached, err = initiator.Attach(l.pool, h.name, replicas, w.now, w.id); err != nil {
+		return err, false
+	}
+	w.live(l.attached.Volume(), l.attached.Found(), l.attached.Seq())
+	return nil, false
+}
+
+// live begins the life of a volume that was recovered: what it found becomes the model.
+func (w *World) live(v *volume.Volume, found volume.Recovered, seq uint64) {
+	h := w.primary
+	st, err := h.judge.known(v, found, h.line)
+	if err != nil {
+		w.fail(fmt.Errorf("after the mount: %w", err))
+	}
+	w.vol = v
+	w.model = w.adopt(st)
+	w.line = newLine(found.LSN, w.model.state())
+	w.closed = v.LSN()
+	w.line.states[w.closed] = w.line.states[found.LSN]
+	var targets []commit.Copy
+	if w.stepper != nil {
+		targets = append(targets, w.stepper)
+	}
+	l := w.life
+	w.engine = commit.NewEngine(v, h.region, targets, seq, commit.Hooks{Due: func() { l.due = true }})
+	w.mounted = true
+	h.follow(w.line)
+}
+
+// adopt makes the model of a life from the state that it recovered to, and the content found.
+func (w *World) adopt(st *state) *model {
+	m := &model{dirs: rootDirs, names: make(map[Path]*node), clock: st.clock}
+	copies := make(map[*node]*node)
+	for _, e := range st.entries {
+		n := copies[e.node]
+		if n == nil {
+			n = &node{ino: e.node.ino, dir: e.node.dir, mode: e.mode, links: e.links, xattr: e.xattr}
+			n.versions = []version{{data: w.found(e)}}
+			if w.cfg.Setup == Bare {
+				// Nobody flushed what the process before had stored: it may still be lost.
+				n.writes = append(n.writes, write{0, e.node.versions[e.lo].data})
+			}
+			copies[e.node] = n
+		}
+		m.names[e.path] = n
+	}
+	return m
+}
+
+func (w *World) found(e entry) []byte {
+	if e.node.dir {
+		return nil
+	}
+	a, err := w.vol.GetAttr(e.node.ino)
+	if err != nil {
+		w.fail(err)
+	}
+	b, err := w.primary.judge.content(w.vol, e.node.ino, a.Size)
+	if err != nil {
+		w.fail(err)
+	}
+	return append([]byte(nil), b...)
+}
+
+// mishap is called between two steps of a mount, and lets the fuse burn down: then the initiator's machine loses its power, the
+// target's does, or the connection breaks.
+func (w *World) mishap() {
+	if w.fuse == 0 || w.mounted {
+		return
+	}
+	if w.fuse--; w.fuse > 0 {
+		return
+	}
+	w.broken = true
+	switch w.rnd.IntN(3) {
+	case 0:
+		panic(crashed{})
+	case 1:
+		if w.other != nil {
+			w.targetLoss()
+		}
+	case 2:
+		w.linkLoss()
+	}
+}
+
+// endLife is the death of the mount. Packets of it may still be under way, and the target may not notice.
+func (w *World) endLife() {
+	for _, l := range w.links {
+		if l.life == w.life {
+			l.life = nil
+			l.closed = w.rnd.IntN(2) == 0
+		}
+	}
+	if w.qp != nil && w.rnd.IntN(2) == 0 {
+		w.fabric.Break(w.qp)
+		w.other.region.Observe()
+	}
+	w.mounted = false
+}
+
+// choose is what a loss of power leaves of the copy of h.
+func (w *World) choose(h *host) (b []byte) {
+	n := 0
+	h.region.OnEvent(nil)
+	h.region.Observe()
+	h.region.Images(pmemtest.Effort{Subsets: 3, Singles: 3, Random: 6}, w.rnd, func(m *pmemtest.Image) bool {
+		if n++; w.rnd.IntN(n) == 0 {
+			b = m.Clone()
+		}
+		return true
+	})
+	return b
+}
+
+// powerLoss of the initiator's machine, perhaps of both, and a new mount.
+func (w *World) powerLoss() {
+	h := w.primary
+	w.endLife()
+	w.plug(h, w.choose(h))
+	if w.cfg.Setup == Bare {
+		term := w.term + 1
+		w.life = &life{}
+		w.term = term
+		w.mountBare(term)
+		return
+	}
+	if w.other != nil && w.rnd.IntN(4) == 0 {
+		w.targetLoss()
+	}
+	w.remount()
+}
+
+// restart is the death of the initiator's process. What its caches hold stays.
+func (w *World) restart() {
+	w.endLife()
+	if w.cfg.Setup == Bare {
+		w.primary.region.Reopen()
+		w.life = &life{}
+		w.term++
+		w.mountBare(w.term)
+		return
+	}
+	if w.qp != nil {
+		w.fabric.Break(w.qp)
+		w.other.region.Observe()
+	}
+	w.remount()
+}
+
+// remount mounts the primary with its target, or with the copy that was the primary before.
+func (w *World) remount() {
+	t := w.other
+	if t == nil && w.spare != nil {
+		t, w.spare = w.spare, nil
+		w.serve(t)
+	}
+	w.mount(w.primary, t)
+}
+
+// targetLoss is the end of the target's daemon, or of its machine, and its return.
+func (w *World) targetLoss() {
+	t := w.other
+	if t == nil {
+		return
+	}
+	for _, l := range w.links {
+		l.hung = true
+	}
+	if w.qp != nil {
+		w.fabric.Break(w.qp)
+	}
+	t.region.Observe()
+	if w.rnd.IntN(3) > 0 {
+		line, seen := t.line, t.seen
+		w.plug(t, w.choose(t))
+		t.line, t.seen = line, seen
+	}
+	t.daemon = nil
+	for n := w.rnd.IntN(4); n > 0; n-- {
+		w.poll()
+	}
+	w.serve(t)
+}
+
+// linkLoss breaks the lane, the control connection, or both.
+func (w *World) linkLoss() {
+	which := w.rnd.IntN(3)
+	if which != 1 && w.qp != nil && w.other != nil {
+		if w.rnd.IntN(2) == 0 {
+			w.fabric.Tear(w.qp, w.rnd.IntN(4096))
+		} else {
+			w.fabric.Break(w.qp)
+		}
+		w.other.region.Observe()
+	}
+	if which > 0 {
+		for _, l := range w.links {
+			l.hung, l.closed = true, false
+		}
+	}
+}
+
+// promote makes the target the primary. The initiator is dead, or cut off and does not know it.
+func (w *World) promote() {
+	t, old := w.other, w.primary
+	if t == nil || t.line == nil {
+		return
+	}
+	dead := w.rnd.IntN(2) == 0
+	if dead {
+		w.endLife()
+	}
+	if _, err := t.daemon.Promote(false, w.id()); err != nil {
+		w.fail(fmt.Errorf("promotion: %w", err))
+	}
+	if !dead {
+		w.outlive(t)
+		w.endLife()
+	}
+	if w.rnd.IntN(2) == 0 {
+		w.plug(old, w.choose(old))
+	}
+	t.daemon = nil
+	w.links = nil
+	if w.qp != nil {
+		w.fabric.Break(w.qp)
+	}
+	t.region.Observe()
+	w.mount(t, nil)
+	w.spare = old
+}
+
+// outlive lets a primary go on that was fenced: nothing may be acknowledged any more that the promoted copy t does not have.
+func (w *World) outlive(t *host) {
+	b := append([]byte(nil), t.region.Bytes()...)
+	_, clock, err := t.judge.image(b, t.line, true, false)
+	if err != nil {
+		w.failAt(t.name+" after its promotion", err)
+	}
+	w.limit = max(clock, 1)
+	w.sync()
+	for range 60 {
+		if !w.progress() {
+			break
+		}
+	}
+	w.acknowledge()
+}
+
+// unmount unmounts cleanly, compares the copies, and mounts again.
+func (w *World) unmount() {
+	w.settle()
+	w.compare()
+	if w.cfg.Setup == Bare {
+		return
+	}
+	err := w.attached.MarkClean()
+	if err == nil && w.stepper != nil {
+		err = w.stepper.Close(context.Background())
+	}
+	if err == nil {
+		err = w.pool.Close()
+	}
+	if err != nil {
+		w.fail(fmt.Errorf("unmount: %w", err))
+	}
+	w.endLife()
+	if w.rnd.IntN(3) == 0 {
+		w.plug(w.primary, w.choose(w.primary))
+	}
+	w.remount()
+}
+
+// compare tests that the target equals the local copy, which holds still.
+func (w *World) compare() {
+	if w.other == nil {
+		return
+	}
+	a, b := w.primary.region.Bytes(), w.other.region.Bytes()
+	at := uint64(poolset.BlockSize)
+	for _, skip := range append(w.vol.LocalAreas(), pmem.Range{Off: w.cfg.Size}) {
+		if off, ok := equal(a[at:skip.Off], b[at:skip.Off]); !ok {
+			w.fail(fmt.Errorf("the copies are quiet and differ at offset %#x", at+uint64(off)))
+		}
+		at = skip.Off + skip.Len
+	}
+}
