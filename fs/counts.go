@@ -39,6 +39,7 @@ const (
 	OpFallocate   Op = 43
 	OpReadDirPlus Op = 44
 	OpRename2     Op = 45
+	OpLseek       Op = 46
 	OpStatx       Op = 52
 
 	numOps = 64

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
 )
@@ -117,18 +118,28 @@ func (s *Server) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	return s.durability(err)
 }
 
-// Fallocate answers FALLOCATE, mode 0 only: allocate and extend. The request has no flag for set-user-id, so user 0 stands
-// for CAP_FSETID.
+// Fallocate answers FALLOCATE. The request has no flag for set-user-id, so user 0 stands for CAP_FSETID.
 func (s *Server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	s.counts.add(in.Opcode)
-	if in.Mode != 0 {
-		return eopnotsupp
-	}
-	err := s.change(func() error { return s.vol.Fallocate(in.NodeId, in.Offset, in.Length) })
+	err := s.change(func() error { return s.fallocate(in) })
 	if err == nil && in.Uid != 0 && s.hasPriv(in.NodeId) {
 		err = s.killPriv(in.NodeId)
 	}
 	return s.changed(in.NodeId, err)
+}
+
+func (s *Server) fallocate(in *fuse.FallocateIn) error {
+	switch in.Mode {
+	case 0:
+		return s.vol.Fallocate(in.NodeId, in.Offset, in.Length)
+	case unix.FALLOC_FL_KEEP_SIZE:
+		return s.vol.Preallocate(in.NodeId, in.Offset, in.Length)
+	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE:
+		return s.vol.PunchHole(in.NodeId, in.Offset, in.Length)
+	case unix.FALLOC_FL_ZERO_RANGE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE:
+		return s.vol.ZeroRange(in.NodeId, in.Offset, in.Length, in.Mode&unix.FALLOC_FL_KEEP_SIZE != 0)
+	}
+	return syscall.EOPNOTSUPP
 }
 
 func (s *Server) killPriv(ino volume.Ino) error {

@@ -275,11 +275,24 @@ func TestSparseFiles(t *testing.T) {
 	if st.Size != 10<<20+3 || st.Blocks > 16 {
 		t.Errorf("size %d, %d blocks of 512 bytes", st.Size, st.Blocks)
 	}
-	if off, err := unix.Seek(fd, 100, unix.SEEK_DATA); err != nil || off != 100 {
-		t.Errorf("SEEK_DATA: %d, %v", off, err)
-	}
-	if off, err := unix.Seek(fd, 100, unix.SEEK_HOLE); err != nil || off != st.Size {
-		t.Errorf("SEEK_HOLE: %d, %v", off, err)
+	for _, tc := range []struct {
+		off    int64
+		whence int
+		want   int64
+		err    error
+	}{
+		{100, unix.SEEK_DATA, 10 << 20, nil},
+		{100, unix.SEEK_HOLE, 100, nil},
+		{10 << 20, unix.SEEK_DATA, 10 << 20, nil},
+		{10 << 20, unix.SEEK_HOLE, st.Size, nil},
+		{st.Size - 1, unix.SEEK_DATA, st.Size - 1, nil},
+		{st.Size, unix.SEEK_DATA, 0, unix.ENXIO},
+		{st.Size, unix.SEEK_HOLE, 0, unix.ENXIO},
+		{-1, unix.SEEK_DATA, 0, unix.ENXIO},
+	} {
+		if off, err := unix.Seek(fd, tc.off, tc.whence); err != tc.err || err == nil && off != tc.want {
+			t.Errorf("seek %d from %d: %d, %v, want %d, %v", tc.whence, tc.off, off, err, tc.want, tc.err)
+		}
 	}
 	mustShell(t, 0, d.point, "cp file copy && cmp file copy && cp --sparse=always file thin && cmp file thin")
 }
@@ -321,11 +334,71 @@ func TestFallocate(t *testing.T) {
 	if !bytes.Equal(content, make([]byte, st.Size)) {
 		t.Error("allocated bytes are not zero")
 	}
-	for _, mode := range []uint32{unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
-		unix.FALLOC_FL_ZERO_RANGE, unix.FALLOC_FL_COLLAPSE_RANGE, unix.FALLOC_FL_INSERT_RANGE} {
+	for _, mode := range []uint32{unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_COLLAPSE_RANGE, unix.FALLOC_FL_INSERT_RANGE,
+		unix.FALLOC_FL_UNSHARE_RANGE} {
 		if err := unix.Fallocate(fd, mode, 0, 4096); err != unix.EOPNOTSUPP {
 			t.Errorf("mode %#x: %v, want EOPNOTSUPP", mode, err)
 		}
+	}
+}
+
+func TestFallocateModes(t *testing.T) {
+	d := mount(t, "")
+	fd := d.open("file", 0)
+	model := randomBytes(seeded(t), 64<<10)
+	mustWrite(t, fd, model, 0)
+	for _, step := range []struct {
+		what          string
+		mode          uint32
+		off, n        int64
+		zeroes, grows bool
+		blocks        int64 // of 512 bytes, afterwards
+	}{
+		{"punch inside", unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, 5000, 8192, true, false, 120},
+		{"punch in a block", unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, 20500, 10, true, false, 120},
+		{"punch blocks", unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, 32768, 8192, true, false, 104},
+		{"zero", unix.FALLOC_FL_ZERO_RANGE, 30000, 20000, true, false, 120},
+		{"keep size", unix.FALLOC_FL_KEEP_SIZE, 64 << 10, 8192, false, false, 136},
+		{"zero behind the end", unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE, 64 << 10, 4096, true, false, 136},
+		{"zero and grow", unix.FALLOC_FL_ZERO_RANGE, 60000, 10000, true, true, 136},
+		{"punch all", unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, 0, 1 << 20, true, false, 0},
+	} {
+		must(t, unix.Fallocate(fd, step.mode, step.off, step.n))
+		if end := int(step.off + step.n); step.grows && end > len(model) {
+			model = append(model, make([]byte, end-len(model))...)
+		}
+		if step.zeroes && step.off < int64(len(model)) {
+			clear(model[step.off:min(step.off+step.n, int64(len(model)))])
+		}
+		got, err := os.ReadFile(d.path("file"))
+		must(t, err)
+		if !bytes.Equal(got, model) {
+			t.Fatalf("%s: content differs", step.what)
+		}
+		if st := stat(t, d.path("file")); st.Blocks != step.blocks {
+			t.Errorf("%s: %d blocks, want %d", step.what, st.Blocks, step.blocks)
+		}
+	}
+}
+
+// What was stored through a mapping is data, although the kernel has not written it back yet.
+func TestSeek_SeesMappedStores(t *testing.T) {
+	d := mount(t, "")
+	fd := d.open("file", 0)
+	must(t, unix.Ftruncate(fd, 1<<20))
+	mem, err := unix.Mmap(fd, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	defer unix.Munmap(mem)
+	mem[300000] = 1
+	if off, err := unix.Seek(fd, 0, unix.SEEK_DATA); err != nil || off != 299008 {
+		t.Errorf("SEEK_DATA: %d, %v, want 299008", off, err)
+	}
+	mem[5000] = 1
+	if off, err := unix.Seek(fd, 4096, unix.SEEK_HOLE); err != nil || off != 8192 {
+		t.Errorf("SEEK_HOLE: %d, %v, want 8192", off, err)
+	}
+	if mem[300000] != 1 || mem[5000] != 1 {
+		t.Error("a store is lost")
 	}
 }
 

@@ -38,8 +38,8 @@
 // # Left to the kernel
 //
 // Permissions (default_permissions). flock, fcntl and OFD locks: the mount is the only place from which the files are reached,
-// so the kernel's own locks are complete, and they are released when their holder is killed. SEEK_DATA and SEEK_HOLE: a file
-// counts as data up to its end. copy_file_range: the kernel copies through the page cache. The umask and set-group-id rules of
+// so the kernel's own locks are complete, and they are released when their holder is killed. copy_file_range: the kernel
+// copies through the page cache. The umask and set-group-id rules of
 // chmod and create. statfs never waits for a copy.
 //
 // The access time is the volume's (relatime, or none with noatime or ro): it moves when a READ reaches the server, not

@@ -16,7 +16,6 @@ import (
 
 // notSupported names the cases of the posix suite that a mount refuses, with what it answers instead.
 var notSupported = map[string]string{
-	"FallocateKeepSize": "fallocate modes other than 0 are refused with EOPNOTSUPP: the volume cannot allocate behind the end",
 	"FcntlFlockLocksFile": "expects fcntl locks of one process to exclude each other, as they do where a server turns them into locks of " +
 		"its own; POSIX says that they do not. TestLocks has the case with two processes",
 	"Tmpfile": "O_TMPFILE is refused with EOPNOTSUPP: the volume cannot create an inode without a name",

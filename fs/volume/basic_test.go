@@ -161,6 +161,12 @@ func TestNamesErrors(t *testing.T) {
 		{"getattr nothing", second(v.GetAttr(999)), syscall.ESTALE},
 		{"fallocate nothing", v.Fallocate(f, 0, 0), syscall.EINVAL},
 		{"fallocate far", v.Fallocate(f, MaxSize, 1), syscall.EFBIG},
+		{"punch nothing", v.PunchHole(f, 0, 0), syscall.EINVAL},
+		{"punch a dir", v.PunchHole(d, 0, 1), syscall.EISDIR},
+		{"zero wrap", v.ZeroRange(f, 1<<63, 1<<63, true), syscall.EFBIG},
+		{"preallocate far", v.Preallocate(f, MaxSize, 1), syscall.EFBIG},
+		{"span at the end", third(v.Span(f, 0)), syscall.ENXIO},
+		{"span of a dir", third(v.Span(d, 0)), syscall.EISDIR},
 		{"fallocate wrap", v.Fallocate(f, 1<<63, 1<<63), syscall.EFBIG},
 	} {
 		want(t, c.what, c.err, c.errno)
@@ -177,6 +183,8 @@ func TestNamesErrors(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }
 
 func TestDirectories(t *testing.T) {
 	r := newRig(t, 8<<20, Params{})

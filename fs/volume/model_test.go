@@ -163,7 +163,7 @@ func (f *fuzzer) random() {
 		f.write(pick(f.rnd, regs))
 	case k < 62:
 		f.truncate(pick(f.rnd, regs))
-	case k < 65:
+	case k < 66:
 		f.fallocate(pick(f.rnd, regs))
 	case k < 70:
 		f.xattr(pick(f.rnd, append(dirs, regs...)))
@@ -396,10 +396,25 @@ func (f *fuzzer) truncate(n *mnode) {
 
 func (f *fuzzer) fallocate(n *mnode) {
 	off, size := f.offset(n), 1+f.rnd.IntN(50000)
-	f.op("fallocate %d %d+%d", n.ino, off, size)
-	f.expect(f.v.Fallocate(n.ino, uint64(off), uint64(size)), nil)
-	if grow := off + size - len(n.data); grow > 0 {
+	mode := pick(f.rnd, []string{"", "keep", "punch", "punch", "zero", "zero keep"})
+	f.op("fallocate %q %d %d+%d", mode, n.ino, off, size)
+	var err error
+	switch mode {
+	case "":
+		err = f.v.Fallocate(n.ino, uint64(off), uint64(size))
+	case "keep":
+		err = f.v.Preallocate(n.ino, uint64(off), uint64(size))
+	case "punch":
+		err = f.v.PunchHole(n.ino, uint64(off), uint64(size))
+	default:
+		err = f.v.ZeroRange(n.ino, uint64(off), uint64(size), mode == "zero keep")
+	}
+	f.expect(err, nil)
+	if grow := off + size - len(n.data); grow > 0 && (mode == "" || mode == "zero") {
 		n.data = append(n.data, make([]byte, grow)...)
+	}
+	if strings.HasPrefix(mode, "punch") || strings.HasPrefix(mode, "zero") {
+		clear(n.data[min(off, len(n.data)):min(off+size, len(n.data))])
 	}
 	n.flush()
 }
@@ -529,6 +544,23 @@ func (f *fuzzer) compareData(n *mnode, exact bool) {
 		}
 	}
 	n.data = got
+	f.compareSpans(n)
+}
+
+// compareSpans tests that what is called a hole reads as zeros, and that spans take turns up to the end.
+func (f *fuzzer) compareSpans(n *mnode) {
+	f.t.Helper()
+	last := false
+	for off := 0; off < len(n.data); {
+		data, end, err := f.v.Span(n.ino, uint64(off))
+		if err != nil || int(end) <= off || int(end) > len(n.data) || off > 0 && data == last {
+			f.fatal("inode %d: span at %d of %d ends at %d, data %v, %v", n.ino, off, len(n.data), end, data, err)
+		}
+		if !data && !allZero(n.data[off:end]) {
+			f.fatal("inode %d: bytes %d to %d are called a hole", n.ino, off, end)
+		}
+		off, last = int(end), data
+	}
 }
 
 func (f *fuzzer) compareXattrs(n *mnode) {

@@ -228,37 +228,42 @@ func (f *file) lookahead(lblk, goal uint64) uint64 {
 // over them. They are not if the file was cut there, or if a write behind the end was lost in a crash. A durable state
 // may still show them as content, so the block is replaced, never zeroed in place, unless no group ever named it.
 func (v *Volume) cleanTail(f *file) error {
-	at, lblk := f.ind.Size%layout.BlockSize, f.ind.Size/layout.BlockSize
-	if at == 0 {
-		return nil
+	if at := f.ind.Size % layout.BlockSize; at > 0 {
+		return v.clearPart(f, f.ind.Size/layout.BlockSize, at, layout.BlockSize)
 	}
+	return nil
+}
+
+// clearPart makes bytes lo up to hi of block lblk read as zeros. A block that some group may have named is replaced.
+func (v *Volume) clearPart(f *file, lblk, lo, hi uint64) error {
 	m := v.mapBlock(f, f.ino, lblk)
 	if m.state != written {
 		return nil
 	}
 	old := v.bytes[m.pblk*layout.BlockSize:][:layout.BlockSize]
 	if err := pmem.CopyOut(v.block[:], old); err != nil {
-		return fmt.Errorf("last block of inode %d: %w", f.ino, err)
+		return fmt.Errorf("block %d of inode %d: %w", lblk, f.ino, err)
 	}
-	if allZero(v.block[at:]) {
+	if allZero(v.block[lo:hi]) {
 		return nil
 	}
 	if err := v.roomToWrite(f); err != nil {
 		return err
 	}
 	if m = v.mapBlock(f, f.ino, lblk); m.pending {
-		return v.zeroTail(f, m, at)
+		return v.clearInPlace(f, m, lo, hi)
 	}
-	return v.copyTail(f, m, lblk, at)
+	clear(v.block[lo:hi])
+	return v.replaceBlock(f, m, lblk)
 }
 
-// copyTail gives block lblk a fresh block with its first n bytes, which v.block holds, and zeros behind.
-func (v *Volume) copyTail(f *file, m mapping, lblk, n uint64) error {
+// replaceBlock gives block lblk, so far that of m, a fresh block with what v.block holds.
+func (v *Volume) replaceBlock(f *file, m mapping, lblk uint64) error {
 	blk, got := v.allocData(m.pblk+1, 1)
 	if got == 0 {
 		return ErrShort
 	}
-	r, err := v.store(mapping{state: hole, pblk: blk, n: 1}, 0, v.block[:n])
+	r, err := v.store(mapping{state: hole, pblk: blk, n: 1}, 0, v.block[:])
 	if err == nil && !v.nodesFor(oneMore.edits, false) {
 		err = ErrShort
 	}
@@ -273,8 +278,9 @@ func (v *Volume) copyTail(f *file, m mapping, lblk, n uint64) error {
 	return nil
 }
 
-func (v *Volume) zeroTail(f *file, m mapping, at uint64) error {
-	r := pmem.Range{Off: m.pblk*layout.BlockSize + at, Len: layout.BlockSize - at}
+// clearInPlace clears bytes of a block that no group ever named.
+func (v *Volume) clearInPlace(f *file, m mapping, lo, hi uint64) error {
+	r := pmem.Range{Off: m.pblk*layout.BlockSize + lo, Len: hi - lo}
 	if err := pmem.Zero(v.bytes[r.Off : r.Off+r.Len]); err != nil {
 		return err
 	}
