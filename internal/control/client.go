@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -16,8 +18,26 @@ var (
 	ErrNotAllowed = errors.New("only root may ask the daemon of a mount")
 )
 
-// Call sends one request to the daemon of mountpoint and waits up to d for the reply.
+// retryPause is the time between two tries of a request.
+const retryPause = 50 * time.Millisecond
+
+// Call sends one request to the daemon of mountpoint and waits up to d for the reply. Requests may be repeated, and a
+// connection that ends without a reply is: the daemon has too many clients at the moment, or it is dying, and then the
+// next try finds nobody.
 func Call(mountpoint string, req Request, d time.Duration) (Reply, error) {
+	for end := time.Now().Add(d); ; time.Sleep(retryPause) {
+		reply, err := try(mountpoint, req, time.Until(end))
+		if !hungUp(err) || time.Until(end) <= retryPause {
+			return reply, err
+		}
+	}
+}
+
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func try(mountpoint string, req Request, d time.Duration) (Reply, error) {
 	var reply Reply
 	conn, err := net.DialTimeout("unix", SocketPath(mountpoint), d)
 	if errors.Is(err, fs.ErrPermission) {
@@ -31,7 +51,10 @@ func Call(mountpoint string, req Request, d time.Duration) (Reply, error) {
 	if err := json.NewEncoder(conn).Encode(req); err != nil {
 		return reply, fmt.Errorf("%s: ask the daemon: %w", mountpoint, err)
 	}
-	if err := json.NewDecoder(conn).Decode(&reply); err != nil {
+	switch err := json.NewDecoder(conn).Decode(&reply); {
+	case hungUp(err):
+		return reply, fmt.Errorf("%s: the daemon ended the connection: %w", mountpoint, err)
+	case err != nil:
 		return reply, fmt.Errorf("%s: the daemon did not answer within %v: %w", mountpoint, d, err)
 	}
 	if reply.Error != "" {

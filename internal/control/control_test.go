@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -109,5 +110,35 @@ func TestVerdict_ExitCode(t *testing.T) {
 		if got := v.ExitCode(); got != want {
 			t.Errorf("%s: %d, want %d", v, got, want)
 		}
+	}
+}
+
+// TestCall_TriesAgainWhenTheConnectionEnds: a daemon that has too many clients, or is dying, ends connections unanswered.
+func TestCall_TriesAgainWhenTheConnectionEnds(t *testing.T) {
+	mnt := filepath.Join(t.TempDir(), "mnt")
+	if err := os.MkdirAll(RunDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", SocketPath(mnt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		var err error
+		for range 2 {
+			var c net.Conn
+			if c, err = l.Accept(); err == nil {
+				err = c.Close()
+			}
+		}
+		refused <- errors.Join(err, l.Close())
+	}()
+	_, err = Call(mnt, Request{Op: OpStatus}, 10*time.Second)
+	if !errors.Is(err, ErrNoDaemon) {
+		t.Errorf("got %v, want ErrNoDaemon once nobody listens any more", err)
+	}
+	if err := <-refused; err != nil {
+		t.Error(err)
 	}
 }
