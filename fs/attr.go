@@ -35,6 +35,11 @@ func fillAttr(out *fuse.Attr, a *volume.Attr) {
 // kernel holds the lock of its directory until the reply.
 func (s *Server) entry(out *fuse.EntryOut, a *volume.Attr) {
 	s.vol.Hold(a.Ino)
+	fillEntry(out, a)
+}
+
+// fillEntry fills the reply for a reference that is counted already.
+func fillEntry(out *fuse.EntryOut, a *volume.Attr) {
 	out.NodeId, out.Generation = a.Ino, generation
 	out.EntryValid, out.AttrValid = validFor, validFor
 	fillAttr(&out.Attr, a)

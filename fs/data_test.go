@@ -425,6 +425,56 @@ func TestUnlinkedOpenFile(t *testing.T) {
 	d.waitInodes(before)
 }
 
+func TestTmpfile(t *testing.T) {
+	d := mount(t, "")
+	before := inodesInUse(t, d.point)
+	tmp := func(flags int) int {
+		fd, err := unix.Open(d.point, unix.O_TMPFILE|unix.O_RDWR|flags, 0640)
+		must(t, err)
+		d.fds[fd] = true
+		return fd
+	}
+	link := func(fd int, name string) error {
+		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, d.path(name), unix.AT_SYMLINK_FOLLOW)
+	}
+	fd := tmp(0)
+	mustWrite(t, fd, []byte("content"), 0)
+	must(t, unix.Fsync(fd))
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st))
+	if st.Nlink != 0 || st.Size != 7 || st.Mode != unix.S_IFREG|0640 {
+		t.Errorf("nlink %d, size %d, mode %o", st.Nlink, st.Size, st.Mode)
+	}
+	d.tell("checkpoint") // reclaims what nobody refers to
+	must(t, link(fd, "named"))
+	if st := stat(t, d.path("named")); st.Nlink != 1 {
+		t.Errorf("nlink %d once it is named", st.Nlink)
+	}
+	must(t, unix.Linkat(fd, "", unix.AT_FDCWD, d.path("second"), unix.AT_EMPTY_PATH))
+	if got, err := os.ReadFile(d.path("named")); err != nil || string(got) != "content" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	must(t, os.Remove(d.path("named")))
+	must(t, os.Remove(d.path("second")))
+	if err := link(fd, "again"); err != unix.ENOENT {
+		t.Errorf("link of a file that lost its names: %v, want ENOENT", err)
+	}
+	must(t, d.close(fd))
+	exclusive, lost := tmp(unix.O_EXCL), tmp(0)
+	if err := link(exclusive, "exclusive"); err != unix.ENOENT {
+		t.Errorf("link of a file opened with O_EXCL: %v, want ENOENT", err)
+	}
+	mustWrite(t, lost, make([]byte, 100000), 0)
+	must(t, d.close(exclusive))
+	must(t, d.close(lost))
+	d.waitInodes(before)
+	for flags, want := range map[int]error{unix.O_RDONLY: unix.EINVAL, unix.O_WRONLY | unix.O_CREAT: unix.EINVAL} {
+		if _, err := unix.Open(d.point, unix.O_TMPFILE|flags, 0600); err != want {
+			t.Errorf("O_TMPFILE with flags %#x: %v, want %v", flags, err, want)
+		}
+	}
+}
+
 func TestRenameOverOpenFile(t *testing.T) {
 	d := mount(t, "")
 	before := inodesInUse(t, d.point)
@@ -481,9 +531,6 @@ func TestDescriptorErrors(t *testing.T) {
 	}
 	if _, err := unix.Pwrite(fd, []byte{1}, 1<<62); err != unix.EFBIG {
 		t.Errorf("write far behind the largest file: %v, want EFBIG", err)
-	}
-	if _, err := unix.Open(d.point, unix.O_TMPFILE|unix.O_RDWR, 0600); err != unix.EOPNOTSUPP {
-		t.Errorf("O_TMPFILE: %v, want EOPNOTSUPP", err)
 	}
 	if _, err := unix.Open(d.point, unix.O_WRONLY, 0); err != unix.EISDIR {
 		t.Errorf("open of a directory for writing: %v, want EISDIR", err)

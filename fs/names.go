@@ -86,6 +86,24 @@ func (s *Server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	return st
 }
 
+// Tmpfile answers TMPFILE: a file without a name. There is no name to make durable; its content is, with a drain of it. That
+// only a file which never had a name gets one by linkat(2), and none that was opened with O_EXCL, the kernel sees to.
+func (s *Server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	s.counts.add(in.Opcode)
+	m := volume.Make{Mode: syscall.S_IFREG | in.Mode&07777&^in.Umask, UID: in.Uid, GID: in.Gid}
+	var a volume.Attr
+	err := s.change(func() (err error) {
+		a, err = s.vol.Tmpfile(in.NodeId, m)
+		return err
+	})
+	if err != nil {
+		return s.status(err)
+	}
+	fillEntry(&out.EntryOut, &a)
+	openFile(in.Flags, &out.OpenOut)
+	return fuse.OK
+}
+
 // Mkdir answers MKDIR.
 func (s *Server) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return s.newInode(&in.InHeader, name, volume.Make{Mode: syscall.S_IFDIR | in.Mode&07777&^in.Umask}, out)

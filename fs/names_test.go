@@ -18,7 +18,6 @@ import (
 var notSupported = map[string]string{
 	"FcntlFlockLocksFile": "expects fcntl locks of one process to exclude each other, as they do where a server turns them into locks of " +
 		"its own; POSIX says that they do not. TestLocks has the case with two processes",
-	"Tmpfile": "O_TMPFILE is refused with EOPNOTSUPP: the volume cannot create an inode without a name",
 }
 
 func TestPosix(t *testing.T) {

@@ -132,6 +132,8 @@ func TestNamesErrors(t *testing.T) {
 		{"rmdir .", v.Rmdir(Root, "."), syscall.EINVAL},
 		{"rmdir ..", v.Rmdir(Root, ".."), syscall.ENOTEMPTY},
 		{"rmdir none", v.Rmdir(Root, "none"), syscall.ENOENT},
+		{"tmpfile in file", second(v.Tmpfile(f, reg)), syscall.ENOTDIR},
+		{"tmpfile no file", second(v.Tmpfile(d, Make{Mode: syscall.S_IFIFO})), syscall.EINVAL},
 		{"link dir", second(v.Link(d, Root, "l")), syscall.EPERM},
 		{"link existing", second(v.Link(f, Root, "d")), syscall.EEXIST},
 		{"link nothing", second(v.Link(999, Root, "l")), syscall.ESTALE},
@@ -364,6 +366,42 @@ func TestUnlinkedAndHeld(t *testing.T) {
 	want(t, "gone", second(r.v.GetAttr(f)), syscall.ESTALE)
 	if now := r.v.StatFS(); now != free {
 		t.Errorf("statfs %+v, expected %+v", now, free)
+	}
+}
+
+func TestTmpfile(t *testing.T) {
+	r := newRig(t, 8<<20, Params{})
+	r.settle()
+	free := r.v.StatFS()
+	reg := Make{Mode: syscall.S_IFREG | 0600}
+	make := func() Ino {
+		a, err := r.v.Tmpfile(Root, reg)
+		if err != nil || a.Nlink != 0 {
+			t.Fatal(a, err)
+		}
+		r.write(a.Ino, 0, pattern(5000, 1))
+		return a.Ino
+	}
+	kept, lost := make(), make()
+	r.settle() // reclaims neither of them
+	want(t, "link", second(r.v.Link(kept, Root, "kept")), nil)
+	r.v.Forget(kept, 1)
+	want(t, "unlink", r.v.Unlink(Root, "kept"), nil)
+	want(t, "link of what lost its name", second(r.v.Link(kept, Root, "again")), syscall.ENOENT)
+	r.v.Forget(lost, 1)
+	r.settle()
+	if now := r.v.StatFS(); now != free {
+		t.Errorf("statfs %+v, expected %+v", now, free)
+	}
+	crashed := make()
+	named := make()
+	want(t, "link", second(r.v.Link(named, Root, "named")), nil)
+	r.commit()
+	r.crash(random(t), 0.5)
+	r.settle()
+	want(t, "after a crash", second(r.v.GetAttr(crashed)), syscall.ESTALE)
+	if got := r.content(named); !bytes.Equal(got, pattern(5000, 1)) {
+		t.Error("the content of a named one differs")
 	}
 }
 

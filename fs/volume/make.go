@@ -46,19 +46,25 @@ func (v *Volume) makeCost(m *Make) cost {
 
 // create makes an inode and names it. All was checked and admitted.
 func (v *Volume) create(parent *layout.Inode, dir Ino, name string, m Make) Attr {
-	ino := v.takeIno()
 	ind := v.newInode(parent, dir, m)
+	ino := v.addInode(&ind, m.Target)
+	v.setName(dir, name, ino, uint8(m.Mode>>12))
+	v.named(dir, btoi(isDir(m.Mode)))
+	return attrOf(ino, &ind)
+}
+
+// addInode puts a new inode, and the target of a symlink.
+func (v *Volume) addInode(ind *layout.Inode, target string) Ino {
+	ino := v.takeIno()
 	var b [layout.InodeSize]byte
 	ind.Encode(b[:])
 	v.put(inodeKey(ino), b[:])
-	for i := 0; i < len(m.Target); i += symlinkPiece {
-		piece := m.Target[i:min(i+symlinkPiece, len(m.Target))]
+	for i := 0; i < len(target); i += symlinkPiece {
+		piece := target[i:min(i+symlinkPiece, len(target))]
 		v.put(layout.MakeKey(ino, layout.TypeSymlink, uint64(i/symlinkPiece)), []byte(piece))
 	}
-	v.setName(dir, name, ino, uint8(m.Mode>>12))
 	v.countInodes(1)
-	v.named(dir, btoi(isDir(m.Mode)))
-	return attrOf(ino, &ind)
+	return ino
 }
 
 // named sets the times of a directory whose names changed, and counts its subdirectories.
@@ -141,8 +147,8 @@ func (v *Volume) newInode(parent *layout.Inode, dir Ino, m Make) layout.Inode {
 	return ind
 }
 
-// Link gives an inode one more name. Errors: EPERM for a directory, EMLINK, ENOENT if the inode has no name any more,
-// and those of Make.
+// Link gives an inode one more name, or the first one to a file of Tmpfile. Errors: EPERM for a directory, EMLINK, ENOENT
+// if the inode has no name any more, and those of Make.
 func (v *Volume) Link(ino, dir Ino, name string) (a Attr, err error) {
 	err = v.change(func() error {
 		a, err = v.link(ino, dir, name)
@@ -162,13 +168,16 @@ func (v *Volume) link(ino, dir Ino, name string) (Attr, error) {
 	switch {
 	case isDir(ind.Mode):
 		return Attr{}, syscall.EPERM
-	case ind.Nlink == 0:
+	case ind.Nlink == 0 && !v.unnamed[ino]:
 		return Attr{}, syscall.ENOENT
 	case ind.Nlink >= MaxLink:
 		return Attr{}, syscall.EMLINK
 	}
 	if err := v.admit(v.nameCost(), false); err != nil {
 		return Attr{}, err
+	}
+	if ind.Nlink == 0 {
+		v.adopt(ino)
 	}
 	now := v.now()
 	v.update(ino, func(ind *layout.Inode) {

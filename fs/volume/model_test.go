@@ -25,6 +25,7 @@ type mnode struct {
 	names         map[string]*mnode
 	parent        *mnode
 	held          bool
+	unnamed       bool // and never had a name
 }
 
 type mwrite struct {
@@ -156,7 +157,7 @@ func (f *fuzzer) random() {
 		f.rmdir(d, name)
 	case k < 30:
 		f.rename(d, name, pick(f.rnd, dirs), f.name(), pick(f.rnd, []uint32{0, 0, RenameNoReplace, RenameExchange, whiteout}))
-	case k < 80 && len(regs) == 0:
+	case k < 79 && len(regs) == 0:
 	case k < 34:
 		f.link(pick(f.rnd, regs), d, name)
 	case k < 54:
@@ -171,8 +172,10 @@ func (f *fuzzer) random() {
 		f.chmod(pick(f.rnd, append(dirs, regs...)))
 	case k < 76:
 		f.hold(pick(f.rnd, append(dirs, regs...)))
-	case k < 80:
+	case k < 79:
 		f.flush(pick(f.rnd, regs))
+	case k < 80:
+		f.tmpfile(d)
 	case k < 83:
 		if len(f.held) > 0 {
 			i := f.rnd.IntN(len(f.held))
@@ -352,13 +355,24 @@ func (f *fuzzer) link(n, d *mnode, name string) {
 	switch {
 	case d.names[name] != nil:
 		f.expect(err, syscall.EEXIST)
-	case n.nlink == 0:
+	case n.nlink == 0 && !n.unnamed:
 		f.expect(err, syscall.ENOENT)
 	default:
 		f.expect(err, nil)
 		d.names[name] = n
 		n.nlink++
+		n.unnamed = false
 	}
+}
+
+func (f *fuzzer) tmpfile(d *mnode) {
+	f.op("tmpfile %d", d.ino)
+	m := Make{Mode: syscall.S_IFREG | uint32(f.rnd.IntN(0777)), UID: 3}
+	a, err := f.v.Tmpfile(d.ino, m)
+	f.expect(err, nil)
+	n := &mnode{ino: a.Ino, mode: m.Mode, uid: 3, held: true, unnamed: true, xattrs: make(map[string]string)}
+	f.held = append(f.held, n)
+	f.life[n.ino] = n
 }
 
 // offset is one that likes the borders of blocks and the end of the file.

@@ -40,6 +40,7 @@ type Volume struct {
 	holds     map[Ino]uint64
 	orphans   []Ino          // to be worked on by Reclaim, in order
 	trims     map[Ino]uint64 // files whose mapping from this block on is yet to be removed
+	unnamed   map[Ino]bool   // files that never had a name, and may get one
 
 	queue   []*Job // closed and not yet handed out
 	flying  []*Job // handed out and not yet sealed

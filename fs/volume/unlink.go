@@ -148,5 +148,6 @@ func (v *Volume) removeStep(ino Ino) (done bool, err error) {
 	v.remove(orphanKey(ino))
 	v.countInodes(-1)
 	delete(v.trims, ino)
+	delete(v.unnamed, ino)
 	return true, nil
 }
