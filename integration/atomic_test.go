@@ -35,11 +35,12 @@ func TestRenameOver_OldOrNewNeverTorn(t *testing.T) {
 	t.Logf("seed: %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	r.must(writeSync(r.path("config"), version(rnd)))
-	for range 4 {
+	for round := range uint64(4) {
 		end := make(chan int, 1)
 		go func() {
 			n := 0
-			for r.replaceFile(version(rnd)) == nil {
+			versions := rand.New(rand.NewPCG(seed, 1+round))
+			for r.replaceFile(version(versions)) == nil {
 				n++
 			}
 			end <- n
