@@ -223,9 +223,15 @@ func TestXattrs(t *testing.T) {
 		"read into a small slice": {second(unix.Getxattr(path, "user.b", buf[:10])), unix.ERANGE},
 		"read a missing one":      {second(unix.Getxattr(path, "user.c", buf)), unix.ENODATA},
 		"security.capability":     {second(unix.Getxattr(path, "security.capability", buf)), unix.ENODATA},
-		"set security.selinux":    {unix.Setxattr(path, "security.selinux", []byte("x"), 0), unix.EOPNOTSUPP},
-		"trusted":                 {unix.Setxattr(path, "trusted.x", []byte("x"), 0), unix.EOPNOTSUPP},
-		"get an ACL":              {second(unix.Getxattr(path, "system.posix_acl_access", buf)), unix.EOPNOTSUPP},
+		"set security.selinux":    {unix.Setxattr(path, "security.selinux", []byte("x"), 0), nil},
+		"trusted":                 {unix.Setxattr(path, "trusted.x", []byte("x"), 0), nil},
+		"system":                  {unix.Setxattr(path, "system.x", []byte("x"), 0), unix.EOPNOTSUPP},
+		"no name space":           {unix.Setxattr(path, "x", []byte("x"), 0), unix.EOPNOTSUPP},
+		"name space alone":        {unix.Setxattr(path, "user.", []byte("x"), 0), unix.EINVAL},
+		"64 KiB":                  {unix.Setxattr(path, "user.large", make([]byte, 65536), 0), nil},
+		"more than 64 KiB":        {unix.Setxattr(path, "user.large", make([]byte, 65537), 0), unix.E2BIG},
+		"get an ACL":              {second(unix.Getxattr(path, "system.posix_acl_access", buf)), unix.ENODATA},
+		"set a wrong ACL":         {unix.Setxattr(path, "system.posix_acl_access", []byte("x"), 0), unix.EINVAL},
 	} {
 		if !errors.Is(got.err, got.want) {
 			t.Errorf("%s: %v, want %v", what, got.err, got.want)
@@ -233,10 +239,16 @@ func TestXattrs(t *testing.T) {
 	}
 	n, err := unix.Listxattr(path, buf)
 	must(t, err)
-	for _, name := range []string{"user.a", "user.b", "user.empty"} {
+	for _, name := range []string{"user.a", "user.b", "user.empty", "trusted.x", "security.selinux"} {
 		if !strings.Contains("\x00"+string(buf[:n]), "\x00"+name+"\x00") {
 			t.Errorf("%s is not in %q", name, buf[:n])
 		}
+	}
+	if names := mustShell(t, nobody, d.point, "getfattr -m - file"); strings.Contains(names, "trusted.x") || !strings.Contains(names, "user.a") {
+		t.Errorf("nobody sees %q", names)
+	}
+	if out, err := shell(t, nobody, d.point, "getfattr -n trusted.x file"); err == nil {
+		t.Errorf("nobody reads a trusted attribute: %s", out)
 	}
 	must(t, unix.Removexattr(path, "user.a"))
 	if _, err := unix.Getxattr(path, "user.a", buf); err != unix.ENODATA {

@@ -63,7 +63,11 @@ func (s *Server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	// The kernel sets the flag for every unprivileged writer, whether there is anything to clear or not.
 	kill := in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 && s.hasPriv(in.NodeId)
 	dsync := in.Flags&syscall.O_DSYNC != 0
-	n, err := s.store(in, data, kill)
+	var n int
+	err := s.dropCapability(in)
+	if err == nil {
+		n, err = s.store(in, data, kill)
+	}
 	if n == 0 && err != nil {
 		return 0, s.writeStatus(err, dsync || in.WriteFlags&fuse.WRITE_CACHE != 0)
 	}
@@ -76,6 +80,19 @@ func (s *Server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 		}
 	}
 	return uint32(n), fuse.OK
+}
+
+// dropCapability takes the capabilities of a program away from a file before a direct write to it. Before any other change of
+// content the kernel does so itself.
+func (s *Server) dropCapability(in *fuse.WriteIn) error {
+	const name = "security.capability"
+	if in.Fh != handleDirect && in.Flags&syscall.O_DIRECT == 0 {
+		return nil
+	}
+	if _, err := s.vol.GetXattr(in.NodeId, name, nil); err != nil {
+		return nil // ENODATA, or what the write will meet as well
+	}
+	return s.change(func() error { return s.vol.RemoveXattr(in.NodeId, name) })
 }
 
 // store writes all of data unless an error stops it on the way. The volume may take a part when space runs out, and the rest

@@ -37,9 +37,10 @@
 //
 // # Left to the kernel
 //
-// Permissions (default_permissions). flock, fcntl and OFD locks: the mount is the only place from which the files are reached,
+// Permissions (default_permissions), those of ACLs included; the volume keeps ACLs and mode in step and lets them be inherited.
+// flock, fcntl and OFD locks: the mount is the only place from which the files are reached,
 // so the kernel's own locks are complete, and they are released when their holder is killed. copy_file_range: the kernel
-// copies through the page cache. The umask and set-group-id rules of
+// copies through the page cache. The set-group-id rules of
 // chmod and create. statfs never waits for a copy.
 //
 // The access time is the volume's (relatime, or none with noatime or ro): it moves when a READ reaches the server, not

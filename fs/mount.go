@@ -28,7 +28,9 @@ const (
 //   - ASYNC_DIO: parts of one O_DIRECT request run side by side.
 //   - DIRECT_IO_ALLOW_MMAP: shared mappings of a file opened for O_DSYNC writes.
 //   - EXPORT_SUPPORT: open_by_handle_at(2) finds inodes that the kernel has dropped.
-const extraCapabilities = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO |
+//   - DONT_MASK: the umask comes with the request, since a default ACL takes its place.
+//   - SETXATTR_EXT: the kernel says whether a new ACL must clear set-group-id.
+const extraCapabilities = fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO |
 	fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_EXPORT_SUPPORT
 
 // ErrMounted means that a living pmemfs already stands on the mount point.
@@ -114,6 +116,7 @@ func (s *Server) mountOptions(cfg *Config) *fuse.MountOptions {
 		MaxWrite:                 maxRequest,
 		MaxBackground:            maxBackground,
 		ExplicitDataCacheControl: true,
+		EnableAcl:                true, // the kernel asks for ACLs and checks them
 		EnableSymlinkCaching:     true, // the target of a symlink never changes
 		ExtraCapabilities:        extraCapabilities,
 		Debug:                    cfg.Debug,

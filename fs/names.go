@@ -76,9 +76,9 @@ func (s *Server) named(dir volume.Ino, err error) fuse.Status {
 	return s.durability(s.commit.Fsync(dir, false))
 }
 
-// Create answers CREATE. The kernel has applied the umask; that of the request is applied again, which changes nothing.
+// Create answers CREATE. The umask is the volume's work: a default ACL takes its place.
 func (s *Server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	m := volume.Make{Mode: syscall.S_IFREG | in.Mode&07777&^in.Umask}
+	m := volume.Make{Mode: syscall.S_IFREG | in.Mode&07777, Umask: in.Umask}
 	st := s.newInode(&in.InHeader, name, m, &out.EntryOut)
 	if st.Ok() {
 		openFile(in.Flags, &out.OpenOut)
@@ -90,7 +90,7 @@ func (s *Server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 // only a file which never had a name gets one by linkat(2), and none that was opened with O_EXCL, the kernel sees to.
 func (s *Server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	s.counts.add(in.Opcode)
-	m := volume.Make{Mode: syscall.S_IFREG | in.Mode&07777&^in.Umask, UID: in.Uid, GID: in.Gid}
+	m := volume.Make{Mode: syscall.S_IFREG | in.Mode&07777, Umask: in.Umask, UID: in.Uid, GID: in.Gid}
 	var a volume.Attr
 	err := s.change(func() (err error) {
 		a, err = s.vol.Tmpfile(in.NodeId, m)
@@ -106,12 +106,12 @@ func (s *Server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateO
 
 // Mkdir answers MKDIR.
 func (s *Server) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return s.newInode(&in.InHeader, name, volume.Make{Mode: syscall.S_IFDIR | in.Mode&07777&^in.Umask}, out)
+	return s.newInode(&in.InHeader, name, volume.Make{Mode: syscall.S_IFDIR | in.Mode&07777, Umask: in.Umask}, out)
 }
 
 // Mknod answers MKNOD: regular files, devices, pipes and sockets.
 func (s *Server) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return s.newInode(&in.InHeader, name, volume.Make{Mode: in.Mode &^ in.Umask, Rdev: in.Rdev}, out)
+	return s.newInode(&in.InHeader, name, volume.Make{Mode: in.Mode, Umask: in.Umask, Rdev: in.Rdev}, out)
 }
 
 // Symlink answers SYMLINK.

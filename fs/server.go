@@ -42,6 +42,8 @@ type Server struct {
 	syncNames bool // drain after each change of a name
 	syncAttrs bool // drain after each change of attributes
 	kernel    *fuse.Server
+
+	xattrFlags bool // SETXATTR has its second word of flags
 }
 
 // NewServer returns a server that is not mounted. Mount does this and the rest; it is exported for other transports.
@@ -64,7 +66,10 @@ func NewServer(cfg Config) *Server {
 func (s *Server) String() string { return Type }
 
 // Init is called by go-fuse once the kernel has answered, before the first request.
-func (s *Server) Init(kernel *fuse.Server) { s.kernel = kernel }
+func (s *Server) Init(kernel *fuse.Server) {
+	s.kernel = kernel
+	s.xattrFlags = kernel.KernelSettings().Flags64()&fuse.CAP_SETXATTR_EXT != 0
+}
 
 // StatFs shows blocks of 4096 bytes. Inodes are made from free blocks, so at least one inode per free block is left.
 func (s *Server) StatFs(_ <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/fs/volume/posixacl"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
@@ -53,6 +54,8 @@ type seen struct {
 	names   uint32
 	subdirs uint32
 	parent  Ino // the directory with its last name
+	access  posixacl.ACL
+	deflt   posixacl.ACL
 }
 
 type entry struct {
@@ -104,6 +107,9 @@ func (c *checker) value(k layout.Key, val []byte) error {
 	case layout.TypeXattr:
 		c.of(k.Hi)
 		_ = layout.EachXattr(val, func(x layout.Xattr) bool {
+			if isACL(string(x.Name)) {
+				c.acl(k, &x)
+			}
 			if layout.Hash56(c.v.super.HashKey, string(x.Name)) != k.Sub() {
 				c.find(where, "extended attribute %q stands under the hash of another name", x.Name)
 			}
@@ -132,6 +138,20 @@ func (c *checker) list(k layout.Key, val []byte) {
 		}
 		return true
 	})
+}
+
+// acl keeps what an ACL says, to be compared with the mode.
+func (c *checker) acl(k layout.Key, x *layout.Xattr) {
+	acl, err := c.v.decodeACL(x, make([]byte, layout.BlockSize))
+	if err != nil {
+		c.find(keyName(k), "%s: %v", x.Name, err)
+		return
+	}
+	if string(x.Name) == posixacl.Access {
+		c.of(k.Hi).access = acl
+	} else {
+		c.of(k.Hi).deflt = acl
+	}
 }
 
 func (c *checker) extent(k layout.Key, val []byte) {
@@ -233,6 +253,12 @@ func (c *checker) inode(ino Ino, s *seen) {
 	}
 	if s.ind.Blocks != s.blocks {
 		c.find(where, "counts %d blocks, %d are mapped", s.ind.Blocks, s.blocks)
+	}
+	if s.access != nil && s.access.Mode(s.ind.Mode) != s.ind.Mode {
+		c.find(where, "has mode %#o, its access ACL says %#o", s.ind.Mode, s.access.Mode(s.ind.Mode))
+	}
+	if s.deflt != nil && !isDir(s.ind.Mode) {
+		c.find(where, "has a default ACL and is no directory")
 	}
 	switch {
 	case isDir(s.ind.Mode):

@@ -111,6 +111,11 @@ func (v *Volume) setAttr(ino Ino, s SetAttr) (Attr, error) {
 	if err != nil {
 		return Attr{}, err
 	}
+	if s.Valid&SetMode != 0 {
+		if err := v.chmodACL(ino, ind.Mode, s.Mode); err != nil {
+			return Attr{}, err
+		}
+	}
 	if s.Valid&SetSize == 0 {
 		if err := v.admit(cost{1, inodeBytes}, false); err != nil {
 			return Attr{}, err

@@ -14,7 +14,7 @@ const symlinkPiece = 256
 func (v *Volume) nameCost() cost { return cost{4, opPut + v.limits.value + 2*inodeBytes + opPut + 8} }
 
 // Make creates a file, directory, symlink, device, fifo or socket and names it. In a set-group-id directory it gets the
-// directory's group, and a directory gets the bit too. Errors: EEXIST, EINVAL, ENAMETOOLONG, ENOENT (the directory was
+// directory's group, and a directory gets the bit too. In a directory with a default ACL it inherits that. Errors: EEXIST, EINVAL, ENAMETOOLONG, ENOENT (the directory was
 // removed, or an empty target), ENOTDIR, EMLINK, ESTALE, ENOSPC (too many names with one hash), ErrShort.
 func (v *Volume) Make(dir Ino, name string, m Make) (a Attr, err error) {
 	err = v.change(func() error {
@@ -32,33 +32,47 @@ func (v *Volume) make(dir Ino, name string, m Make) (Attr, error) {
 	if err := checkMake(&m, &parent); err != nil {
 		return Attr{}, err
 	}
-	if err := v.admit(v.makeCost(&m), false); err != nil {
+	var h inherited
+	if err := v.prepareMake(&h, dir, &m); err != nil {
 		return Attr{}, err
 	}
-	return v.create(&parent, dir, name, m), nil
+	return v.create(&parent, &h, dir, name, m), nil
 }
 
-// makeCost is what create takes.
+// makeCost is what create takes, but for what is inherited.
 func (v *Volume) makeCost(m *Make) cost {
 	pieces := (len(m.Target) + symlinkPiece - 1) / symlinkPiece
 	return v.nameCost().plus(cost{pieces, pieces*opPut + len(m.Target)})
 }
 
-// create makes an inode and names it. All was checked and admitted.
-func (v *Volume) create(parent *layout.Inode, dir Ino, name string, m Make) Attr {
-	ind := v.newInode(parent, dir, m)
-	ino := v.addInode(&ind, m.Target)
+// prepareMake finds and prepares what a new inode in dir inherits, and makes room for all of it.
+func (v *Volume) prepareMake(h *inherited, dir Ino, m *Make) error {
+	if err := v.inherit(h, dir, m); err != nil {
+		return err
+	}
+	c := v.makeCost(m).plus(h.cost(v))
+	if err := v.admit(c, false); err != nil {
+		return err
+	}
+	return h.prepare(v, c.edits)
+}
+
+// create makes an inode and names it. All was checked and prepared.
+func (v *Volume) create(parent *layout.Inode, h *inherited, dir Ino, name string, m Make) Attr {
+	ind := v.newInode(parent, h, dir, m)
+	ino := v.addInode(&ind, h, m.Target)
 	v.setName(dir, name, ino, uint8(m.Mode>>12))
 	v.named(dir, btoi(isDir(m.Mode)))
 	return attrOf(ino, &ind)
 }
 
-// addInode puts a new inode, and the target of a symlink.
-func (v *Volume) addInode(ind *layout.Inode, target string) Ino {
+// addInode puts a new inode, what it inherits, and the target of a symlink.
+func (v *Volume) addInode(ind *layout.Inode, h *inherited, target string) Ino {
 	ino := v.takeIno()
 	var b [layout.InodeSize]byte
 	ind.Encode(b[:])
 	v.put(inodeKey(ino), b[:])
+	h.put(v, ino)
 	for i := 0; i < len(target); i += symlinkPiece {
 		piece := target[i:min(i+symlinkPiece, len(target))]
 		v.put(layout.MakeKey(ino, layout.TypeSymlink, uint64(i/symlinkPiece)), []byte(piece))
@@ -128,10 +142,11 @@ func checkMake(m *Make, parent *layout.Inode) error {
 	return nil
 }
 
-func (v *Volume) newInode(parent *layout.Inode, dir Ino, m Make) layout.Inode {
+func (v *Volume) newInode(parent *layout.Inode, h *inherited, dir Ino, m Make) layout.Inode {
 	now := v.now()
 	ind := layout.Inode{
-		Mode: m.Mode & (syscall.S_IFMT | 07777), Nlink: 1, UID: m.UID, GID: m.GID, Size: uint64(len(m.Target)),
+		Mode: h.mode & (syscall.S_IFMT | 07777), Nlink: 1, UID: m.UID, GID: m.GID,
+		Size: uint64(len(m.Target)), Blocks: h.blocks(),
 		Mtime: now, Ctime: now, Atime: now, Btime: now,
 	}
 	if t := m.Mode & syscall.S_IFMT; t == syscall.S_IFCHR || t == syscall.S_IFBLK {

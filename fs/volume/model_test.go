@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pmemfs/pmemfs/fs/volume/posixacl"
 )
 
 // The model: what a file system is, in maps. A node keeps beside its content what a crash would leave of it (flushed),
@@ -166,6 +168,8 @@ func (f *fuzzer) random() {
 		f.truncate(pick(f.rnd, regs))
 	case k < 66:
 		f.fallocate(pick(f.rnd, regs))
+	case k < 67:
+		f.setACL(pick(f.rnd, append(dirs, regs...)))
 	case k < 70:
 		f.xattr(pick(f.rnd, append(dirs, regs...)))
 	case k < 73:
@@ -204,7 +208,8 @@ func (f *fuzzer) make(d *mnode, name string) {
 	if typ == syscall.S_IFLNK {
 		m.Target = strings.Repeat("t", 1+f.rnd.IntN(700))
 	}
-	f.op("make %d %q %o", d.ino, name, m.Mode)
+	m.Umask = uint32(f.rnd.IntN(0777))
+	f.op("make %d %q %o %o", d.ino, name, m.Mode, m.Umask)
 	a, err := f.v.Make(d.ino, name, m)
 	if d.names[name] != nil {
 		f.expect(err, syscall.EEXIST)
@@ -216,6 +221,7 @@ func (f *fuzzer) make(d *mnode, name string) {
 		n.nlink, n.names = 2, make(map[string]*mnode)
 		d.nlink++
 	}
+	n.inherit(d, m)
 	d.names[name] = n
 	f.life[n.ino] = n
 }
@@ -367,10 +373,11 @@ func (f *fuzzer) link(n, d *mnode, name string) {
 
 func (f *fuzzer) tmpfile(d *mnode) {
 	f.op("tmpfile %d", d.ino)
-	m := Make{Mode: syscall.S_IFREG | uint32(f.rnd.IntN(0777)), UID: 3}
+	m := Make{Mode: syscall.S_IFREG | uint32(f.rnd.IntN(0777)), UID: 3, Umask: 022}
 	a, err := f.v.Tmpfile(d.ino, m)
 	f.expect(err, nil)
 	n := &mnode{ino: a.Ino, mode: m.Mode, uid: 3, held: true, unnamed: true, xattrs: make(map[string]string)}
+	n.inherit(d, m)
 	f.held = append(f.held, n)
 	f.life[n.ino] = n
 }
@@ -456,6 +463,72 @@ func (f *fuzzer) chmod(n *mnode) {
 	_, err := f.v.SetAttr(n.ino, SetAttr{Valid: SetMode, Mode: mode})
 	f.expect(err, nil)
 	n.mode = n.mode&syscall.S_IFMT | mode
+	if acl := n.acl(posixacl.Access); acl != nil {
+		acl.Chmod(mode)
+		n.xattrs[posixacl.Access] = string(acl.Append(nil))
+	}
+}
+
+// setACL sets or removes an ACL.
+func (f *fuzzer) setACL(n *mnode) {
+	name := posixacl.Access
+	if n.dir() && f.rnd.IntN(2) == 0 {
+		name = posixacl.Default
+	}
+	if n.xattrs == nil {
+		n.xattrs = make(map[string]string)
+	}
+	if f.rnd.IntN(4) == 0 {
+		f.op("removexattr %d %s", n.ino, name)
+		f.expect(f.v.RemoveXattr(n.ino, name), nil)
+		delete(n.xattrs, name)
+		return
+	}
+	perm := func() uint16 { return uint16(f.rnd.IntN(8)) }
+	acl := posixacl.ACL{{Tag: posixacl.UserObj, Perm: perm(), ID: 1<<32 - 1}}
+	users := pick(f.rnd, []int{0, 1, 3, 40})
+	for i := range users {
+		acl = append(acl, posixacl.Entry{Tag: posixacl.User, Perm: perm(), ID: uint32(i)})
+	}
+	acl = append(acl, posixacl.Entry{Tag: posixacl.GroupObj, Perm: perm(), ID: 1<<32 - 1})
+	if users > 0 {
+		acl = append(acl, posixacl.Entry{Tag: posixacl.Mask, Perm: perm(), ID: 1<<32 - 1})
+	}
+	acl = append(acl, posixacl.Entry{Tag: posixacl.Other, Perm: perm(), ID: 1<<32 - 1})
+	f.op("setxattr %d %s, %d entries", n.ino, name, len(acl))
+	f.expect(f.v.SetXattr(n.ino, name, acl.Append(nil), 0), nil)
+	n.xattrs[name] = string(acl.Append(nil))
+	if name == posixacl.Access {
+		n.mode = acl.Mode(n.mode)
+		if acl.Minimal() {
+			delete(n.xattrs, name)
+		}
+	}
+}
+
+func (n *mnode) acl(name string) posixacl.ACL {
+	acl, err := posixacl.Decode([]byte(n.xattrs[name]))
+	if err != nil {
+		return nil
+	}
+	return acl
+}
+
+// inherit applies the rules for what is made in d.
+func (n *mnode) inherit(d *mnode, m Make) {
+	acl := d.acl(posixacl.Default)
+	switch {
+	case m.Target != "":
+	case acl == nil:
+		n.mode &^= m.Umask
+	default:
+		if n.dir() {
+			n.xattrs[posixacl.Default] = d.xattrs[posixacl.Default]
+		}
+		if n.mode = acl.Create(m.Mode); !acl.Minimal() {
+			n.xattrs[posixacl.Access] = string(acl.Append(nil))
+		}
+	}
 }
 
 func (f *fuzzer) hold(n *mnode) {

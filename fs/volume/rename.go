@@ -56,7 +56,7 @@ func (v *Volume) RenameWhiteout(dir Ino, name string, newdir Ino, newname string
 		if err != nil {
 			return err
 		}
-		v.create(&parent, dir, name, Make{Mode: syscall.S_IFCHR, UID: uid, GID: gid})
+		v.create(&parent, &inherited{mode: syscall.S_IFCHR}, dir, name, Make{Mode: syscall.S_IFCHR, UID: uid, GID: gid})
 		return nil
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/fs/volume/oplog"
@@ -77,7 +78,7 @@ func (v *Volume) view(f func() error) error {
 
 // note remembers the first fault of the medium that a read met: it stops nothing, but whoever asks how the pool is must hear of it.
 func (v *Volume) note(err error) {
-	if err == nil {
+	if _, posix := err.(syscall.Errno); err == nil || posix {
 		return
 	}
 	var fault *pmem.FaultError

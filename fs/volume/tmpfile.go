@@ -23,12 +23,13 @@ func (v *Volume) tmpfile(dir Ino, m Make) (Attr, error) {
 	case !isReg(m.Mode) || m.Target != "":
 		return Attr{}, syscall.EINVAL
 	}
-	if err := v.admit(v.makeCost(&m), false); err != nil {
+	var h inherited
+	if err := v.prepareMake(&h, dir, &m); err != nil {
 		return Attr{}, err
 	}
-	ind := v.newInode(&parent, dir, m)
+	ind := v.newInode(&parent, &h, dir, m)
 	ind.Nlink = 0
-	ino := v.addInode(&ind, "")
+	ino := v.addInode(&ind, &h, "")
 	v.orphan(ino, 0)
 	v.unnamed[ino] = true
 	v.holds[ino]++

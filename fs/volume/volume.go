@@ -71,8 +71,10 @@ type SetAttr struct {
 }
 
 // Make describes a new inode. Mode carries the type. UID and GID are the caller's; a set-group-id parent overrides GID.
+// Umask is taken off the permission bits, unless the parent has a default ACL.
 type Make struct {
 	Mode, UID, GID, Rdev uint32
+	Umask                uint32
 	Target               string // symlinks only
 }
 

@@ -5,19 +5,28 @@ import (
 	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
-// Flags of SetXattr, and limits of setxattr(2) and listxattr(2) in bytes.
+// Flags of SetXattr. Create and replace are those of setxattr(2).
 const (
 	XattrCreate  = 1
 	XattrReplace = 2
-	maxXattr     = 64 << 10
+	// XattrKillSGID clears set-group-id with an access ACL: the caller neither is in the group of the file nor has
+	// CAP_FSETID.
+	XattrKillSGID = 1 << 16
 )
+
+// maxXattr is the limit of setxattr(2) for a value, and of listxattr(2) for all names, in bytes.
+const maxXattr = 64 << 10
 
 // checkXattr refuses names that are none (ERANGE, as Linux does) and name spaces that are not ours (EOPNOTSUPP).
 func checkXattr(name string) error {
 	if name == "" || len(name) > MaxName || strings.IndexByte(name, 0) >= 0 {
 		return syscall.ERANGE
+	}
+	if isACL(name) {
+		return nil
 	}
 	for _, space := range []string{"user.", "trusted.", "security."} {
 		if rest, ok := strings.CutPrefix(name, space); ok {
@@ -75,27 +84,37 @@ func (v *Volume) GetXattr(ino Ino, name string, dst []byte) (n int, err error) {
 	return n, nil
 }
 
-// SetXattr sets an attribute. Errors: E2BIG (more than 64 KiB), EEXIST with XattrCreate, ENODATA with XattrReplace,
-// EINVAL (other flags), ENOSPC (the names would not fit into 64 KiB, or share a hash), EOPNOTSUPP, ERANGE, ESTALE,
-// ErrShort, *pmem.FaultError.
+// SetXattr sets an attribute. An access ACL sets the permission bits of the mode too, and is not stored if they say it all.
+// Errors: E2BIG (more than 64 KiB, an ACL of more than 4096 bytes), EEXIST with XattrCreate, ENODATA with XattrReplace,
+// EINVAL (other flags, no valid ACL), EACCES (a default ACL of what is no directory), ENOSPC (the names would not fit into
+// 64 KiB, or share a hash), EOPNOTSUPP, ERANGE, ESTALE, ErrShort, *pmem.FaultError.
 func (v *Volume) SetXattr(ino Ino, name string, value []byte, flags uint32) error {
 	if err := checkXattr(name); err != nil {
 		return err
 	}
-	if flags&^(XattrCreate|XattrReplace) != 0 {
+	if flags&^(XattrCreate|XattrReplace|XattrKillSGID) != 0 {
 		return syscall.EINVAL
 	}
 	if len(value) > maxXattr {
 		return syscall.E2BIG
 	}
-	return v.change(func() error { return v.setXattr(ino, name, value, flags) })
+	return v.change(func() error {
+		ind, err := v.inode(ino)
+		if err != nil {
+			return err
+		}
+		if isACL(name) {
+			return v.setACL(ino, &ind, name, value, flags)
+		}
+		return v.setXattr(ino, name, value, flags, ind.Mode)
+	})
 }
 
-func (v *Volume) setXattr(ino Ino, name string, value []byte, flags uint32) error {
-	if _, err := v.inode(ino); err != nil {
-		return err
-	}
-	list, old, exists := v.findXattr(ino, name)
+// xattrCost is a change of one attribute: its list, and the inode.
+func (v *Volume) xattrCost() cost { return cost{2, opPut + v.limits.value + inodeBytes} }
+
+func (v *Volume) setXattr(ino Ino, name string, value []byte, flags, mode uint32) error {
+	_, _, exists := v.findXattr(ino, name)
 	switch {
 	case exists && flags&XattrCreate != 0:
 		return syscall.EEXIST
@@ -104,51 +123,103 @@ func (v *Volume) setXattr(ino Ino, name string, value []byte, flags uint32) erro
 	case !exists && v.xattrNames(ino)+len(name)+1 > maxXattr:
 		return syscall.ENOSPC
 	}
-	left := len(layout.RemoveXattr(v.value[:0], list, []byte(name)))
-	entry := layout.XattrHeader + len(name)
-	inline := len(value) <= layout.MaxXattrInline && left+entry+len(value) <= v.limits.value
-	if !inline && left+entry+layout.XattrRunSize > v.limits.value {
-		return syscall.ENOSPC
-	}
-	if err := v.admit(cost{2, opPut + v.limits.value + inodeBytes}, false); err != nil {
+	if err := v.admit(v.xattrCost(), false); err != nil {
 		return err
 	}
-	x := layout.Xattr{Name: []byte(name), Vlen: uint32(len(value)), Data: value}
-	var data [layout.XattrRunSize]byte
-	var blocks uint64
-	if !inline {
-		run, err := v.storeXattr(value)
-		if err != nil {
-			return err
-		}
-		run.Encode(data[:])
-		x.Form, x.Data, blocks = layout.XattrBlocks, data[:], uint64(run.N)
+	var x newXattr
+	if err := v.prepareXattr(&x, ino, name, value, v.xattrCost().edits); err != nil {
+		return err
 	}
-	list, old, _ = v.findXattr(ino, name) // admit may have moved the nodes
-	blocks -= v.freeXattr(&old)
-	v.value = layout.PutXattr(v.value[:0], list, x)
-	v.put(v.xattrKey(ino, name), v.value)
-	v.xattrChanged(ino, blocks)
+	v.changeXattr(ino, name, &x, mode)
 	return nil
 }
 
-// storeXattr stores a large value in a run of blocks of its own, which becomes durable with the group.
-func (v *Volume) storeXattr(value []byte) (layout.XattrRun, error) {
+// newXattr is a value on its way into the tree: as it will stand in its list, and where a large one was stored.
+type newXattr struct {
+	layout.Xattr
+	data   [layout.XattrRunSize]byte
+	blocks run
+	stored pmem.Range
+}
+
+// prepareXattr makes a value ready to be put. One that does not fit into the list is stored in a run of blocks of its own,
+// if that leaves nodes for so many edits. Errors: ENOSPC if not even the name fits into the list, ErrShort, *pmem.FaultError.
+func (v *Volume) prepareXattr(x *newXattr, ino Ino, name string, value []byte, edits int) error {
+	list, _, _ := v.findXattr(ino, name)
+	room := v.limits.value - len(layout.RemoveXattr(v.value[:0], list, []byte(name))) - layout.XattrHeader - len(name)
+	x.Xattr = layout.Xattr{Name: []byte(name), Vlen: uint32(len(value)), Data: value}
+	if len(value) <= min(layout.MaxXattrInline, room) {
+		return nil
+	}
+	if room < layout.XattrRunSize {
+		return syscall.ENOSPC
+	}
 	n := blocksOf(uint64(len(value)))
 	blk, ok := v.allocRun(n)
 	if !ok {
-		return layout.XattrRun{}, ErrShort
+		return ErrShort
 	}
-	r, err := v.store(mapping{state: hole, pblk: blk, n: n}, 0, value)
-	if err == nil && !v.nodesFor(2, false) {
+	x.blocks = run{blk, n}
+	var err error
+	x.stored, err = v.store(mapping{state: hole, pblk: blk, n: n}, 0, value)
+	if err == nil && !v.nodesFor(edits, false) {
 		err = ErrShort
 	}
 	if err != nil {
-		v.freeUnlogged(blk, n)
-		return layout.XattrRun{}, err
+		v.abandonXattr(x)
+		return err
 	}
-	v.group.ranges = append(v.group.ranges, r)
-	return layout.XattrRun{Pblk: blk, N: uint32(n)}, nil
+	layout.XattrRun{Pblk: blk, N: uint32(n)}.Encode(x.data[:])
+	x.Form, x.Data = layout.XattrBlocks, x.data[:]
+	return nil
+}
+
+// abandonXattr gives up what prepareXattr stored.
+func (v *Volume) abandonXattr(x *newXattr) {
+	if x.blocks.n > 0 {
+		v.freeUnlogged(x.blocks.blk, x.blocks.n)
+	}
+}
+
+// putXattr puts a prepared value, whose blocks become durable with the group, and returns how many blocks more the inode
+// has, modulo 2^64.
+func (v *Volume) putXattr(ino Ino, name string, x *newXattr) (blocks uint64) {
+	list, old, _ := v.findXattr(ino, name)
+	blocks = x.blocks.n - v.freeXattr(&old)
+	if x.blocks.n > 0 {
+		v.group.ranges = append(v.group.ranges, x.stored)
+	}
+	v.value = layout.PutXattr(v.value[:0], list, x.Xattr)
+	v.put(v.xattrKey(ino, name), v.value)
+	return blocks
+}
+
+// dropXattr removes an attribute and returns how many blocks it had.
+func (v *Volume) dropXattr(ino Ino, name string) (blocks uint64) {
+	list, old, _ := v.findXattr(ino, name)
+	blocks = v.freeXattr(&old)
+	v.value = layout.RemoveXattr(v.value[:0], list, []byte(name))
+	if len(v.value) > 0 {
+		v.put(v.xattrKey(ino, name), v.value)
+	} else {
+		v.remove(v.xattrKey(ino, name))
+	}
+	return blocks
+}
+
+// changeXattr puts a prepared value, or removes the attribute if x is nil, and sets mode and change time with it.
+func (v *Volume) changeXattr(ino Ino, name string, x *newXattr, mode uint32) {
+	var blocks uint64
+	if x != nil {
+		blocks = v.putXattr(ino, name, x)
+	} else {
+		blocks = -v.dropXattr(ino, name)
+	}
+	now := v.now()
+	v.update(ino, func(ind *layout.Inode) {
+		ind.Blocks += blocks
+		ind.Mode, ind.Ctime = mode, now
+	})
 }
 
 // runTries is how many shorter runs allocRun passes over.
@@ -185,39 +256,27 @@ func (v *Volume) freeXattr(x *layout.Xattr) uint64 {
 	return uint64(r.N)
 }
 
-// xattrChanged counts the blocks, modulo 2^64, and sets the change time.
-func (v *Volume) xattrChanged(ino Ino, blocks uint64) {
-	now := v.now()
-	v.update(ino, func(ind *layout.Inode) {
-		ind.Blocks += blocks
-		ind.Ctime = now
-	})
-}
-
-// RemoveXattr removes an attribute. Errors: ENODATA, EOPNOTSUPP, ERANGE, ESTALE, ErrShort.
+// RemoveXattr removes an attribute. To remove an ACL that is not there is no error. Errors: ENODATA, EOPNOTSUPP, ERANGE,
+// ESTALE, ErrShort.
 func (v *Volume) RemoveXattr(ino Ino, name string) error {
 	if err := checkXattr(name); err != nil {
 		return err
 	}
 	return v.change(func() error {
-		if _, err := v.inode(ino); err != nil {
+		ind, err := v.inode(ino)
+		if err != nil {
 			return err
 		}
 		if _, _, ok := v.findXattr(ino, name); !ok {
+			if isACL(name) {
+				return nil
+			}
 			return syscall.ENODATA
 		}
-		if err := v.admit(cost{2, opPut + v.limits.value + inodeBytes}, true); err != nil {
+		if err := v.admit(v.xattrCost(), true); err != nil {
 			return err
 		}
-		list, x, _ := v.findXattr(ino, name)
-		blocks := v.freeXattr(&x)
-		v.value = layout.RemoveXattr(v.value[:0], list, []byte(name))
-		if len(v.value) > 0 {
-			v.put(v.xattrKey(ino, name), v.value)
-		} else {
-			v.remove(v.xattrKey(ino, name))
-		}
-		v.xattrChanged(ino, -blocks)
+		v.changeXattr(ino, name, nil, ind.Mode)
 		return nil
 	})
 }
