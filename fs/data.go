@@ -40,6 +40,9 @@ func openFile(flags uint32, out *fuse.OpenOut) {
 // Open answers OPEN. It does not truncate: without ATOMIC_O_TRUNC the kernel sends a SETATTR for O_TRUNC.
 func (s *Server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	s.counts.add(in.Opcode)
+	if err := s.mayOpen(in.NodeId, in.Flags); err != nil {
+		return s.status(err)
+	}
 	openFile(in.Flags, out)
 	return fuse.OK
 }

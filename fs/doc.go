@@ -43,6 +43,9 @@
 // copies through the page cache. The set-group-id rules of
 // chmod and create. statfs never waits for a copy.
 //
+// The flags immutable and append-only (chattr(1)) are the server's: the kernel does not know them, so that access(2) may say
+// yes where open(2) answers EPERM.
+//
 // The access time is the volume's (relatime, or none with noatime or ro): it moves when a READ reaches the server, not
 // when the page cache serves.
 //

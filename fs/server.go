@@ -81,9 +81,3 @@ func (s *Server) StatFs(_ <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOu
 	out.NameLen = volume.MaxName
 	return fuse.OK
 }
-
-// Ioctl knows no request. ENOTTY, not ENOSYS: see ioctl(2).
-func (s *Server) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.IoctlOut, _ []byte) fuse.Status {
-	s.counts.add(in.Opcode)
-	return enotty
-}

@@ -7,28 +7,28 @@ import (
 )
 
 // The four kinds of fallocate(2). When one fails, a part of the range may be done with; a second try does the rest. Errors
-// of all: EINVAL (n is 0, or no file), EISDIR, EFBIG, ESTALE, ErrShort, *pmem.FaultError.
+// of all: EINVAL (n is 0, or no file), EISDIR, EFBIG, EPERM (see FlagImmutable), ESTALE, ErrShort, *pmem.FaultError.
 
 // Fallocate maps all of [off, off+n) that is not mapped to unwritten blocks, and extends the file to the end of it: mode 0.
 func (v *Volume) Fallocate(ino Ino, off, n uint64) error {
-	return v.onRange(ino, off, n, func(f *file, end uint64) error { return v.fallocate(f, off, end, false) })
+	return v.onRange(ino, off, n, FlagImmutable, func(f *file, end uint64) error { return v.fallocate(f, off, end, false) })
 }
 
 // Preallocate is Fallocate that leaves the size alone: FALLOC_FL_KEEP_SIZE. Blocks may lie behind the end of the file; a
 // truncation frees them.
 func (v *Volume) Preallocate(ino Ino, off, n uint64) error {
-	return v.onRange(ino, off, n, func(f *file, end uint64) error { return v.fallocate(f, off, end, true) })
+	return v.onRange(ino, off, n, FlagImmutable, func(f *file, end uint64) error { return v.fallocate(f, off, end, true) })
 }
 
 // PunchHole makes [off, off+n) read as zeros and frees the blocks that lie in it whole: FALLOC_FL_PUNCH_HOLE.
 func (v *Volume) PunchHole(ino Ino, off, n uint64) error {
-	return v.onRange(ino, off, n, func(f *file, end uint64) error { return v.zero(f, off, end) })
+	return v.onRange(ino, off, n, FlagImmutable|FlagAppend, func(f *file, end uint64) error { return v.zero(f, off, end) })
 }
 
 // ZeroRange makes [off, off+n) read as zeros and keeps it mapped, to fresh unwritten blocks where it was written:
 // FALLOC_FL_ZERO_RANGE. The file is extended unless keepSize.
 func (v *Volume) ZeroRange(ino Ino, off, n uint64, keepSize bool) error {
-	return v.onRange(ino, off, n, func(f *file, end uint64) error {
+	return v.onRange(ino, off, n, FlagImmutable|FlagAppend, func(f *file, end uint64) error {
 		if err := v.zero(f, off, end); err != nil {
 			return err
 		}
@@ -36,7 +36,8 @@ func (v *Volume) ZeroRange(ino Ino, off, n uint64, keepSize bool) error {
 	})
 }
 
-func (v *Volume) onRange(ino Ino, off, n uint64, fn func(f *file, end uint64) error) error {
+// onRange checks a range of a file that has none of these flags, and runs fn on it.
+func (v *Volume) onRange(ino Ino, off, n uint64, flags uint32, fn func(f *file, end uint64) error) error {
 	return v.change(func() error {
 		f, err := v.fileToWrite(ino)
 		switch {
@@ -46,6 +47,9 @@ func (v *Volume) onRange(ino Ino, off, n uint64, fn func(f *file, end uint64) er
 			return syscall.EINVAL
 		case off > MaxSize || n > MaxSize-off:
 			return syscall.EFBIG
+		}
+		if err := unprotected(&f.ind, flags); err != nil {
+			return err
 		}
 		return fn(f, off+n)
 	})

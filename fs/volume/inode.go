@@ -73,7 +73,7 @@ func (v *Volume) update(ino Ino, fn func(ind *layout.Inode)) {
 
 func attrOf(ino Ino, ind *layout.Inode) Attr {
 	return Attr{
-		Ino: ino, Mode: ind.Mode, Nlink: ind.Nlink, UID: ind.UID, GID: ind.GID, Rdev: ind.Rdev,
+		Ino: ino, Mode: ind.Mode, Nlink: ind.Nlink, UID: ind.UID, GID: ind.GID, Rdev: ind.Rdev, Flags: ind.Flags,
 		Size: ind.Size, Blocks: ind.Blocks * (layout.BlockSize / 512),
 		Atime: Time(ind.Atime), Mtime: Time(ind.Mtime), Ctime: Time(ind.Ctime), Btime: Time(ind.Btime),
 	}
@@ -97,7 +97,7 @@ func (v *Volume) GetAttr(ino Ino) (a Attr, err error) {
 }
 
 // SetAttr changes attributes, and the size of a file. The new size and the new attributes are one step. Errors: ESTALE,
-// EISDIR and EINVAL for a size of what is no file, EFBIG, ErrShort.
+// EPERM (see FlagImmutable), EISDIR and EINVAL for a size of what is no file, EFBIG, ErrShort.
 func (v *Volume) SetAttr(ino Ino, s SetAttr) (a Attr, err error) {
 	err = v.change(func() error {
 		a, err = v.setAttr(ino, s)
@@ -109,6 +109,9 @@ func (v *Volume) SetAttr(ino Ino, s SetAttr) (a Attr, err error) {
 func (v *Volume) setAttr(ino Ino, s SetAttr) (Attr, error) {
 	ind, err := v.inode(ino)
 	if err != nil {
+		return Attr{}, err
+	}
+	if err := s.maySet(&ind); err != nil {
 		return Attr{}, err
 	}
 	if s.Valid&SetMode != 0 {

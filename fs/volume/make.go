@@ -14,7 +14,7 @@ const symlinkPiece = 256
 func (v *Volume) nameCost() cost { return cost{4, opPut + v.limits.value + 2*inodeBytes + opPut + 8} }
 
 // Make creates a file, directory, symlink, device, fifo or socket and names it. In a set-group-id directory it gets the
-// directory's group, and a directory gets the bit too. In a directory with a default ACL it inherits that. Errors: EEXIST, EINVAL, ENAMETOOLONG, ENOENT (the directory was
+// directory's group, and a directory gets the bit too. In a directory with a default ACL it inherits that. Errors: EPERM (see FlagImmutable), EEXIST, EINVAL, ENAMETOOLONG, ENOENT (the directory was
 // removed, or an empty target), ENOTDIR, EMLINK, ESTALE, ENOSPC (too many names with one hash), ErrShort.
 func (v *Volume) Make(dir Ino, name string, m Make) (a Attr, err error) {
 	err = v.change(func() error {
@@ -115,6 +115,9 @@ func (v *Volume) vacant(dir Ino, name string) (layout.Inode, error) {
 	if _, _, err := v.find(dir, name); err == nil {
 		return layout.Inode{}, syscall.EEXIST
 	}
+	if err := unprotected(&parent, FlagImmutable); err != nil {
+		return layout.Inode{}, err
+	}
 	return parent, v.fits(dir, name)
 }
 
@@ -178,6 +181,9 @@ func (v *Volume) link(ino, dir Ino, name string) (Attr, error) {
 		return Attr{}, err
 	}
 	if _, err := v.vacant(dir, name); err != nil {
+		return Attr{}, err
+	}
+	if err := unprotected(&ind, FlagImmutable|FlagAppend); err != nil {
 		return Attr{}, err
 	}
 	switch {

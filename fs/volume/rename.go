@@ -118,8 +118,11 @@ func (v *Volume) findMove(m *move) (err error) {
 		return syscall.EINVAL
 	}
 	m.target, m.targetTyp, err = v.find(m.to, m.newname)
-	if err == syscall.ENOENT {
-		return nil
+	switch err {
+	case nil:
+		return v.mayRemove(&m.toInd, m.target)
+	case syscall.ENOENT:
+		return unprotected(&m.toInd, FlagImmutable)
 	}
 	return err
 }

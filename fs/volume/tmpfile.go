@@ -4,7 +4,8 @@ import "syscall"
 
 // Tmpfile creates a regular file without a name, as open(2) does with O_TMPFILE. It is held once, for the caller to Forget,
 // and an orphan from the start: unless Link gives it a name it goes with its last hold, or with a crash. Owner and mode are
-// as if it were made in dir. Errors: EINVAL (no regular file), ENOENT, ENOTDIR, ESTALE, ErrShort.
+// as if it were made in dir. Errors: EINVAL (no regular file), EPERM
+// (see FlagImmutable), ENOENT, ENOTDIR, ESTALE, ErrShort.
 func (v *Volume) Tmpfile(dir Ino, m Make) (a Attr, err error) {
 	err = v.change(func() error {
 		a, err = v.tmpfile(dir, m)
@@ -22,6 +23,9 @@ func (v *Volume) tmpfile(dir Ino, m Make) (Attr, error) {
 		return Attr{}, syscall.ENOENT
 	case !isReg(m.Mode) || m.Target != "":
 		return Attr{}, syscall.EINVAL
+	}
+	if err := unprotected(&parent, FlagImmutable); err != nil {
+		return Attr{}, err
 	}
 	var h inherited
 	if err := v.prepareMake(&h, dir, &m); err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // Unlink removes a name of something that is no directory. The inode goes when it has no name and nobody holds it.
-// Errors: ENOENT, EISDIR, ENOTDIR, EINVAL, ENAMETOOLONG, ESTALE, ErrShort.
+// Errors: ENOENT, EPERM (see FlagImmutable), EISDIR, ENOTDIR, EINVAL, ENAMETOOLONG, ESTALE, ErrShort.
 func (v *Volume) Unlink(dir Ino, name string) error {
 	return v.change(func() error {
 		ino, typ, err := v.existing(dir, name)
@@ -56,17 +56,22 @@ func (v *Volume) Rmdir(dir Ino, name string) error {
 }
 
 // existing checks a name that is to be removed or moved and finds what it names.
-func (v *Volume) existing(dir Ino, name string) (Ino, uint8, error) {
+func (v *Volume) existing(dir Ino, name string) (ino Ino, typ uint8, err error) {
 	if err := checkName(name); err != nil {
 		return 0, 0, err
 	}
-	if _, err := v.dir(dir); err != nil {
+	parent, err := v.dir(dir)
+	if err != nil {
 		return 0, 0, err
 	}
 	if isDot(name) {
 		return 0, 0, syscall.EISDIR
 	}
-	return v.find(dir, name)
+	ino, typ, err = v.find(dir, name)
+	if err == nil {
+		err = v.mayRemove(&parent, ino)
+	}
+	return ino, typ, err
 }
 
 // dropLink takes one name from an inode, both links from a directory. Without a name it becomes an orphan.

@@ -37,11 +37,11 @@ type Time struct {
 	Nsec uint32
 }
 
-// Attr is what stat(2) shows. Blocks counts 512-byte units.
+// Attr is what stat(2) shows, and the flags of the inode. Blocks counts 512-byte units.
 type Attr struct {
 	Ino                        Ino
 	Mode, Nlink, UID, GID      uint32
-	Rdev                       uint32
+	Rdev, Flags                uint32
 	Size, Blocks               uint64
 	Atime, Mtime, Ctime, Btime Time
 }

@@ -18,7 +18,7 @@ const aheadMax = 512
 // a seal.
 //
 // When space runs out on the way it returns the number of bytes written so far, without an error; ErrShort only if that
-// is none. Errors: EISDIR, EINVAL (no file), EFBIG, ESTALE, ErrShort, *pmem.FaultError.
+// is none. Errors: EISDIR, EINVAL (no file), EFBIG, EPERM (see FlagImmutable), ESTALE, ErrShort, *pmem.FaultError.
 func (v *Volume) Write(ino Ino, off uint64, src []byte, killPriv bool) (n int, err error) {
 	err = v.change(func() error {
 		var err error
@@ -52,6 +52,9 @@ func (v *Volume) write(ino Ino, off uint64, src []byte, killPriv bool) (n int, e
 	}
 	if off >= MaxSize {
 		return 0, syscall.EFBIG
+	}
+	if err := mayWrite(&f.ind, off); err != nil {
+		return 0, err
 	}
 	src = src[:min(uint64(len(src)), MaxSize-off)]
 	if mode := withoutPriv(f.ind.Mode); killPriv && mode != f.ind.Mode {

@@ -87,7 +87,7 @@ func (v *Volume) GetXattr(ino Ino, name string, dst []byte) (n int, err error) {
 // SetXattr sets an attribute. An access ACL sets the permission bits of the mode too, and is not stored if they say it all.
 // Errors: E2BIG (more than 64 KiB, an ACL of more than 4096 bytes), EEXIST with XattrCreate, ENODATA with XattrReplace,
 // EINVAL (other flags, no valid ACL), EACCES (a default ACL of what is no directory), ENOSPC (the names would not fit into
-// 64 KiB, or share a hash), EOPNOTSUPP, ERANGE, ESTALE, ErrShort, *pmem.FaultError.
+// 64 KiB, or share a hash), EOPNOTSUPP, EPERM (see FlagImmutable), ERANGE, ESTALE, ErrShort, *pmem.FaultError.
 func (v *Volume) SetXattr(ino Ino, name string, value []byte, flags uint32) error {
 	if err := checkXattr(name); err != nil {
 		return err
@@ -101,6 +101,9 @@ func (v *Volume) SetXattr(ino Ino, name string, value []byte, flags uint32) erro
 	return v.change(func() error {
 		ind, err := v.inode(ino)
 		if err != nil {
+			return err
+		}
+		if err := unprotected(&ind, FlagImmutable|FlagAppend); err != nil {
 			return err
 		}
 		if isACL(name) {
@@ -256,8 +259,8 @@ func (v *Volume) freeXattr(x *layout.Xattr) uint64 {
 	return uint64(r.N)
 }
 
-// RemoveXattr removes an attribute. To remove an ACL that is not there is no error. Errors: ENODATA, EOPNOTSUPP, ERANGE,
-// ESTALE, ErrShort.
+// RemoveXattr removes an attribute. To remove an ACL that is not there is no error. Errors: ENODATA, EOPNOTSUPP, EPERM
+// (see FlagImmutable), ERANGE, ESTALE, ErrShort.
 func (v *Volume) RemoveXattr(ino Ino, name string) error {
 	if err := checkXattr(name); err != nil {
 		return err
@@ -265,6 +268,9 @@ func (v *Volume) RemoveXattr(ino Ino, name string) error {
 	return v.change(func() error {
 		ind, err := v.inode(ino)
 		if err != nil {
+			return err
+		}
+		if err := unprotected(&ind, FlagImmutable|FlagAppend); err != nil {
 			return err
 		}
 		if _, _, ok := v.findXattr(ino, name); !ok {
