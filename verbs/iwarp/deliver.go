@@ -2,12 +2,11 @@ package iwarp
 
 import "github.com/pmemfs/pmemfs/verbs"
 
-// What the receiver changes in the queues. Entries that it got a pointer to stay where they are until it takes them off:
-// only the receiver does that, and flush, which runs after it.
+// What receiving changes in the queues. Entries that rx got a pointer to stay where they are until it takes them off:
+// nobody else does, except flush, which runs after it.
 
 // openGate lets a responder send: the first frame of the initiator has arrived.
-func (x *rx) openGate() {
-	q := x.q
+func (q *qp) openGate() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.gated {
@@ -35,6 +34,12 @@ func (q *qp) recvDone(e *recvEntry, n uint32) {
 	*e = recvEntry{}
 	q.rq.head++
 	q.recvs.Complete(wc)
+}
+
+func (q *qp) oldestRead() *sendEntry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sq.oldestRead()
 }
 
 // readPosition is the position of the oldest Read in the send queue.

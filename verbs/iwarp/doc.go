@@ -20,14 +20,31 @@
 //
 // # Goroutines and locks
 //
-// A connected queue pair has two goroutines. The receiver reads the socket and never waits for anything else, so two
-// peers that both send large batches always drain each other. The server answers Reads and sends what PostSend had to
-// leave behind (Reads beyond the peer's limit, messages before the peer's first frame). The receiver starts the server, and at the
-// end it joins it, waits until no PostSend uses the socket, and flushes the queues. Close waits for the receiver.
+// The receiving half of a connected queue pair is worked by one goroutine at a time, the one that has its turn. It reads the
+// socket and never waits for anything else, so two peers that both send large batches always drain each other. It can stop
+// at any byte and leave the rest to the next.
+//
+// While a goroutine is in Wait of a completion queue that is both the send and the receive queue of the queue pair, that one has the turn:
+// the poller wakes it, it places and completes, and returns, without a hand-over to another goroutine. When no
+// waiter has come for half a millisecond to one, or at once when one left in the middle of a transfer, the receiver takes the turn: the
+// goroutine of the queue pair that works for users that poll, are busy, or have separate completion queues. A waiter
+// that comes asks it for the turn. A queue with several queue pairs has the turn of the first that was connected; the
+// others stay with their receivers. A Wait below a millisecond leaves the turn alone.
+//
+// The server, a second goroutine, answers Reads and sends what PostSend had to leave behind (Reads beyond the peer's limit,
+// messages before the peer's first frame).
+//
+// Only the receiver ends a connection: it gets the turn for good, joins the server, waits until no PostSend uses the
+// socket, and flushes the queues. Close waits for it.
+//
+// Whoever has the turn sleeps in a read of the socket. It is woken by a read deadline in the past: by a completion that another
+// goroutine adds, by a waiter that wants the turn, by the end of the connection. The reason is stored before that
+// deadline is set, and looked at after it was replaced, so none gets lost.
 //
 //	QP.tx.mu      who may write to the socket and use the encoder; held while the socket blocks
 //	  QP.mu       state and queues; held for a few instructions
-//	    cq.Queue  leaf
+//	    cq.Queue  its ring; see there
+//	      turn.mu who receives; leaf
 //	Device.mu     table of regions; leaf
 //
 // A region counts its users in one atomic word. A user is one system call or copy into it, or one batch out of it.

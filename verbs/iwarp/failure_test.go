@@ -128,28 +128,40 @@ func TestCloseInterruptsPostSend(t *testing.T) {
 
 // TestDeregisterDuringStall: a peer that stops inside a frame does not hold up Deregister, and cannot go on with it.
 func TestDeregisterDuringStall(t *testing.T) {
-	conn, p := rawPeer(t, Options{}, plain)
-	h := header{tagged: true, last: true, op: opWrite, stag: p.mr.RKey(), to: p.mr.Addr()}
-	frame := append(h.appendTo(nil, 40000), bytes.Repeat([]byte{1}, 30000)...)
-	_, err := conn.Write(frame)
-	check(t, err)
-	time.Sleep(20 * time.Millisecond)
-	check(t, p.mr.Deregister())
-	p.mr = nil
-	before := bytes.Clone(p.mem)
-	if before[20000] != 1 {
-		t.Error("the first part of the frame was not placed")
-	}
-	_, err = conn.Write(bytes.Repeat([]byte{2}, 10004))
-	check(t, err)
-	got := make([]byte, lenSize+untaggedSize+2)
-	_, err = io.ReadFull(conn, got)
-	check(t, err)
-	if !bytes.Equal(got[lenSize+untaggedSize:], []byte{0x11, 0}) {
-		t.Errorf("got % x", got)
-	}
-	if !bytes.Equal(p.mem, before) {
-		t.Error("memory changed after Deregister")
+	for _, who := range []holder{receiver, waiter} {
+		conn, p := rawPeer(t, Options{}, plain)
+		check(t, p.qp.PostRecv([]verbs.RecvWR{{ID: 1}}))
+		q := p.qp.(*qp)
+		waited := make(chan error, 1)
+		if who == waiter {
+			go func() { waited <- p.cq.Wait(5 * time.Second) }()
+		}
+		eventually(t, "the turn has the right holder", func() bool { return q.held() == who })
+		h := header{tagged: true, last: true, op: opWrite, stag: p.mr.RKey(), to: p.mr.Addr()}
+		_, err := conn.Write(append(h.appendTo(nil, 40000), bytes.Repeat([]byte{1}, 30000)...))
+		check(t, err)
+		time.Sleep(20 * time.Millisecond)
+		check(t, p.mr.Deregister())
+		p.mr = nil
+		before := bytes.Clone(p.mem)
+		if before[20000] != 1 {
+			t.Error("the first part of the frame was not placed")
+		}
+		_, err = conn.Write(bytes.Repeat([]byte{2}, 10004))
+		check(t, err)
+		got := make([]byte, lenSize+untaggedSize+2)
+		_, err = io.ReadFull(conn, got)
+		check(t, err)
+		if !bytes.Equal(got[lenSize+untaggedSize:], []byte{0x11, 0}) {
+			t.Errorf("got % x", got)
+		}
+		if !bytes.Equal(p.mem, before) {
+			t.Error("memory changed after Deregister")
+		}
+		check(t, conn.Close())
+		if who == waiter {
+			check(t, <-waited)
+		}
 	}
 }
 

@@ -77,18 +77,20 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
+// frame is a whole frame.
+func frame(h header, payload []byte, crc bool) []byte {
+	b := append(h.appendTo(nil, len(payload)), payload...)
+	b = append(b, make([]byte, padOf(len(b)-lenSize))...)
+	var sum uint32
+	if crc {
+		sum = crc32.Checksum(b, castagnoli)
+	}
+	return binary.LittleEndian.AppendUint32(b, sum)
+}
+
 // FuzzStream feeds bytes into a queue pair over a socket pair. Whatever they are, nothing outside of the one writable
 // region and the one receive changes, and the queue pair ends when the stream does.
 func FuzzStream(f *testing.F) {
-	frame := func(h header, payload []byte, crc bool) []byte {
-		b := append(h.appendTo(nil, len(payload)), payload...)
-		b = append(b, make([]byte, padOf(len(b)-lenSize))...)
-		var sum uint32
-		if crc {
-			sum = crc32.Checksum(b, castagnoli)
-		}
-		return binary.LittleEndian.AppendUint32(b, sum)
-	}
 	// The fuzzer cannot guess the key of a region, so the frames name region 1 with key 0, and the test puts the real key
 	// in its place. The tagged offset of region n begins at n<<38.
 	const to = 1 << 38

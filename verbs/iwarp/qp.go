@@ -34,6 +34,8 @@ type qp struct {
 	stream     *stream
 	tx         tx
 	rx         rx
+	turn       turn          // to use rx
+	waits      *cq.Queue     // whose Wait may take the turn; nil if the two completion queues are not the same
 	kick       chan struct{} // a token: the server has something to do
 	stop       chan struct{} // closed by the receiver to end the server
 	serverDone chan struct{}
@@ -44,8 +46,9 @@ type qp struct {
 	state   state
 	closed  bool
 	cause   failure
-	told    bool  // the cause has been reported in a completion, or there is none to report
-	lost    error // a failed write; the receiver decides whether the peer said why
+	told    bool      // the cause has been reported in a completion, or there is none to report
+	lost    error     // a failed write; the receiver decides whether the peer said why
+	last    time.Time // when it stops to read after that
 	sq      sendQueue
 	rq      recvQueue
 	inbound inboundReads
@@ -93,6 +96,9 @@ func newQP(p *pd, attr verbs.QPAttr) (*qp, error) {
 		pd: p, sends: sends, recvs: recvs,
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), serverDone: make(chan struct{}), done: make(chan struct{}),
 	}
+	if sq == rq {
+		q.waits = sq
+	}
 	q.sq.ring = make([]sendEntry, attr.SendDepth)
 	q.rq.ring = make([]recvEntry, attr.RecvDepth)
 	p.refs.Add(1)
@@ -131,16 +137,21 @@ func (q *qp) start(conn net.Conn, t terms) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
+		_ = s.file.Close() // nothing was exchanged on it
 		return verbs.ErrClosed
 	}
 	q.stream = s
 	q.tx.init(q, t.crc)
 	q.rx.init(q, t.crc)
+	q.turn.init()
 	q.inbound.ring = make([]inboundRead, t.ird)
 	q.sq.reads = make([]uint64, t.ord)
 	q.ord = t.ord
 	q.gated = t.gated
 	q.state = stateConnected
+	if q.waits != nil {
+		q.waits.Attach(q)
+	}
 	go q.receive()
 	return nil
 }
@@ -154,7 +165,7 @@ func (q *qp) fail(f failure) {
 	}
 	q.state = stateFailed
 	q.cause = f
-	q.wakeReceiver(time.Unix(1, 0))
+	q.recall()
 }
 
 // lose notes a write that failed because the peer or the network ended the connection. What the peer sent before
@@ -165,27 +176,21 @@ func (q *qp) lose(err error) {
 	if q.state != stateConnected || q.lost != nil {
 		return
 	}
-	q.lost = err
-	q.wakeReceiver(time.Now().Add(farewell))
+	q.lost, q.last = err, time.Now().Add(farewell)
+	q.recall()
 }
 
-// wakeReceiver makes the receiver's read end at t at the latest. The lock is held.
-func (q *qp) wakeReceiver(t time.Time) {
-	// It fails only when the connection is closed, and then the receiver needs no waking.
-	_ = q.stream.conn.SetReadDeadline(t)
-}
-
-// receive is the receiver goroutine: it owns the connection and ends it.
-func (q *qp) receive() {
-	defer close(q.done)
-	go q.serve()
-	q.end(q.rx.run())
+// recall brings the turn to the receiver, for good. The lock is held.
+func (q *qp) recall() {
+	q.turn.finish()
+	q.stream.interrupt()
 }
 
 // end carries out the end of the connection in this order: 1 nothing new is started; 2 a Terminate goes out; 3 the socket
 // is closed, which frees whoever writes to it; 4 server and senders are gone; 5 the queues are flushed. So a flushed
 // completion also says that nothing touches the memory any more.
 func (q *qp) end(f failure) {
+	q.turn.finish()
 	q.mu.Lock()
 	if q.state == stateConnected {
 		q.state = stateFailed
@@ -201,7 +206,7 @@ func (q *qp) end(f failure) {
 	if f.term != nil {
 		q.sayTerminate(f.term)
 	}
-	_ = q.stream.conn.Close() // nothing is left to be lost by an error here
+	_ = q.stream.file.Close() // nothing is left to be lost by an error here
 	close(q.stop)
 	<-q.serverDone
 	q.tx.mu.Lock()
@@ -210,13 +215,16 @@ func (q *qp) end(f failure) {
 	defer q.mu.Unlock()
 	q.state = stateEnded
 	q.flush()
+	if q.waits != nil {
+		q.waits.Detach(q)
+	}
 }
 
 // sayTerminate sends a Terminate and reads on for a moment: closing a socket with unread bytes resets the connection, and
 // the reset could overtake the Terminate.
 func (q *qp) sayTerminate(e *TerminateError) {
 	limit := time.Now().Add(farewell)
-	_ = q.stream.conn.SetWriteDeadline(limit) // frees a PostSend that waits for room; arm keeps to it
+	_ = q.stream.file.SetWriteDeadline(limit) // frees a PostSend that waits for room; arm keeps to it
 	q.tx.mu.Lock()
 	said := q.tx.terminate(e, q.rx.guilty())
 	q.tx.mu.Unlock()
@@ -224,7 +232,7 @@ func (q *qp) sayTerminate(e *TerminateError) {
 		return
 	}
 	q.stream.closeWrite()
-	_ = q.stream.conn.SetReadDeadline(limit)
+	q.stream.expire(limit)
 	for {
 		if _, err := q.stream.read(nil, nil, q.rx.buf); err != nil {
 			return
@@ -303,7 +311,7 @@ func (q *qp) close() {
 	case stateConnected:
 		q.state, q.told = stateFailed, true
 		q.cause = failure{status: verbs.StatusFlushed, err: verbs.ErrClosed}
-		q.wakeReceiver(time.Unix(1, 0))
+		q.recall()
 		fallthrough
 	default:
 		q.mu.Unlock()

@@ -21,20 +21,40 @@ const (
 	rxBufferCRC = 128 << 10
 )
 
-// rx is the receiving half, used by the receiver goroutine only.
+// rx is the receiving half. It belongs to the goroutine that has the turn, and stops and goes on at any byte: fill reads from
+// the socket what parse said it needs, and alone of the two waits.
 type rx struct {
-	q    *qp
-	crc  bool
-	buf  []byte
-	r, w int // the bytes of buf that were read from the socket and not consumed
+	q      *qp
+	crc    bool
+	buf    []byte
+	r, w   int      // the bytes of buf that were read from the socket and not consumed
+	want   int      // parse goes on when buf has so many bytes, or when some of dst have come
+	failed *failure // why the connection ends
 
-	ulpdu    int                // of the current frame
-	head     [untaggedSize]byte // its header
-	headLen  int
-	req      []byte // its Read Request header, if it is one
+	at      part
+	ulpdu   int                // of the current frame
+	raw     [untaggedSize]byte // its header
+	rawLen  int
+	head    header
+	payload int        // its length
+	req     []byte     // its Read Request header, if it is one
+	dst     []byte     // what is left to be filled by its payload
+	into    *mr        // region of dst
+	recv    *recvEntry // of a Send
+	read    *sendEntry // of a Read response
+
 	msn      [queues]uint32
 	sendDone uint64 // bytes of the Send in progress
 }
+
+// part is the part of a frame that comes next.
+type part uint8
+
+const (
+	atHeader part = iota
+	atPayload
+	atTrailer
+)
 
 func (x *rx) init(q *qp, crc bool) {
 	x.q, x.crc = q, crc
@@ -46,242 +66,147 @@ func (x *rx) init(q *qp, crc bool) {
 	x.msn = [queues]uint32{1, 1, 1}
 }
 
-// run takes frames until the connection ends, and says why it did.
-func (x *rx) run() failure {
+// fill reads once from the socket: payload straight into its region, and what comes behind it into the buffer.
+func (x *rx) fill() error {
+	if x.r == x.w {
+		x.r, x.w = 0, 0
+	} else if x.r+x.want > len(x.buf) {
+		x.w = copy(x.buf, x.buf[x.r:x.w])
+		x.r = 0
+	}
+	got, err := x.q.stream.read(x.dst, x.into, x.buf[x.w:])
+	k := min(got, len(x.dst))
+	x.dst = x.dst[k:]
+	x.w += got - k
+	return err
+}
+
+// parse takes all that was read. A failure is built on the heap, once in the life of a queue pair.
+func (x *rx) parse() *failure {
 	for {
-		if f := x.frame(); f != nil {
-			return *f
+		var more bool
+		var f *failure
+		switch x.at {
+		case atHeader:
+			more, f = x.header()
+		case atPayload:
+			more, f = x.body()
+		case atTrailer:
+			more = x.trailer()
+		}
+		if f != nil || !more {
+			return f
 		}
 	}
 }
 
-// frame takes one frame. A failure is built on the heap, once in the life of a queue pair.
-func (x *rx) frame() *failure {
-	x.headLen, x.req = 0, nil
-	if err := x.need(lenSize + 2); err != nil {
-		return x.ended(err, x.r == x.w)
+// have says whether n bytes are in the buffer.
+func (x *rx) have(n int) bool {
+	x.want = n
+	return x.w-x.r >= n
+}
+
+// idle says whether all that was read is done with.
+func (x *rx) idle() bool { return x.at == atHeader && x.r == x.w }
+
+// header takes the header of a frame; with CRC it waits for the whole frame and checks it. It returns false if more
+// bytes are needed.
+func (x *rx) header() (bool, *failure) {
+	x.rawLen, x.req = 0, nil
+	if !x.have(lenSize + 2) {
+		return false, nil
 	}
 	n := int(binary.BigEndian.Uint16(x.buf[x.r:]))
 	size := headerSize(x.buf[x.r+lenSize])
 	if n < size {
-		return refuse(errRuntime)
+		return false, refuse(errRuntime)
 	}
-	tail := padOf(n) + crcSize
+	need := lenSize + size
 	if x.crc {
-		if f := x.verify(n, tail); f != nil {
-			return f
-		}
-	} else if err := x.need(lenSize + size); err != nil {
-		return x.ended(err, false)
+		need = lenSize + n + padOf(n) + crcSize
 	}
-	x.ulpdu = n
-	x.headLen = copy(x.head[:size], x.buf[x.r+lenSize:])
+	if !x.have(need) {
+		return false, nil
+	}
+	if x.crc && !intact(x.buf[x.r:x.r+need]) {
+		return false, refuse(errCRC)
+	}
+	x.ulpdu, x.payload = n, n-size
+	x.rawLen = copy(x.raw[:size], x.buf[x.r+lenSize:])
 	x.r += lenSize + size
-	h, bad := parseHeader(x.head[:size])
-	if bad != nil {
-		return refuse(bad)
+	var bad *TerminateError
+	if x.head, bad = parseHeader(x.raw[:size]); bad != nil {
+		return false, refuse(bad)
 	}
-	x.openGate()
-	if f := x.dispatch(&h, uint64(n-size)); f != nil {
-		return f
-	}
-	if err := x.need(tail); err != nil {
-		return x.ended(err, false)
-	}
-	x.r += tail
-	return nil
+	x.q.openGate()
+	x.at = atPayload
+	return true, x.admit()
 }
 
-// verify waits for the whole frame and checks its CRC.
-func (x *rx) verify(n, tail int) *failure {
-	if err := x.need(lenSize + n + tail); err != nil {
-		return x.ended(err, false)
-	}
-	covered := lenSize + n + tail - crcSize
-	sum := binary.LittleEndian.Uint32(x.buf[x.r+covered:])
-	if crc32.Checksum(x.buf[x.r:x.r+covered], castagnoli) != sum {
-		return refuse(errCRC)
-	}
-	return nil
+// intact checks the CRC of a whole frame.
+func intact(frame []byte) bool {
+	end := len(frame) - crcSize
+	return crc32.Checksum(frame[:end], castagnoli) == binary.LittleEndian.Uint32(frame[end:])
 }
 
-func (x *rx) dispatch(h *header, n uint64) *failure {
-	if !h.tagged && h.msn != x.msn[h.queue] {
-		return refuse(errMSN)
+// body takes the payload of a frame. It returns false if more bytes are needed.
+func (x *rx) body() (bool, *failure) {
+	var f *failure
+	switch x.head.op {
+	case opReadReq, opTerminate:
+		if !x.have(x.payload) {
+			return false, nil
+		}
+		f = x.control(x.buf[x.r : x.r+x.payload])
+		x.r += x.payload
+	default:
+		if err := x.place(); err != nil {
+			return false, x.broken(err)
+		}
+		if len(x.dst) > 0 {
+			return false, nil
+		}
+		x.into = nil
+		x.placed()
 	}
-	switch h.op {
-	case opWrite:
-		return x.write(h, n)
-	case opReadResp:
-		return x.readResponse(h, n)
-	case opSend, opSendSE:
-		return x.send(h, n)
-	case opReadReq:
-		return x.readRequest(h, n)
-	case opTerminate:
-		return x.terminate(n)
-	}
-	return refuse(errInvalidate) // Send with Invalidate
+	x.at = atTrailer
+	return true, f
 }
 
-// write places a frame of an RDMA Write. One without payload touches nothing, so its address need not be valid.
-func (x *rx) write(h *header, n uint64) *failure {
-	if n == 0 {
+// place moves to dst what the buffer has of it.
+func (x *rx) place() error {
+	k := min(len(x.dst), x.w-x.r)
+	if k == 0 {
 		return nil
 	}
-	m := x.q.pd.dev.lookup(h.stag)
-	off, bad := m.reach(x.q.pd, verbs.RemoteWrite, h.to, n, writeErrors)
-	if bad != nil {
-		return refuse(bad)
+	if !x.into.acquire() {
+		return errGone
 	}
-	err := x.place(m, off, n)
-	if errors.Is(err, errGone) {
-		return refuse(errSTag)
+	defer x.into.release()
+	if err := pmem.Copy(x.dst[:k], x.buf[x.r:x.r+k]); err != nil {
+		return err
 	}
-	return x.misplaced(err, failure{})
-}
-
-// readResponse places a frame of the response to the oldest Read.
-func (x *rx) readResponse(h *header, n uint64) *failure {
-	x.q.mu.Lock()
-	e := x.q.sq.oldestRead()
-	x.q.mu.Unlock()
-	if e == nil {
-		return refuse(errOpcode)
-	}
-	want := e.wr.Local.Len - e.got
-	if n > want || h.last != (n == want) {
-		return refuse(errBounds)
-	}
-	if n > 0 {
-		if stag, to := e.sink(); h.stag != stag || h.to != to+e.got {
-			return refuse(errSTag)
-		}
-		if err := x.place(e.mr, e.wr.Local.Off+e.got, n); err != nil {
-			return x.misplaced(err, failure{victim: victimSend, index: x.q.readPosition()})
-		}
-		e.got += n
-	}
-	if h.last {
-		x.q.readDone(e)
-	}
+	x.r += k
+	x.dst = x.dst[k:]
 	return nil
 }
 
-// send places a frame of a Send into the oldest receive.
-func (x *rx) send(h *header, n uint64) *failure {
-	e := x.q.oldestRecv()
-	switch {
-	case e == nil:
-		return refuse(errNoReceive)
-	case uint64(h.mo) != x.sendDone:
-		return refuse(errMO)
-	case n > e.wr.Local.Len-x.sendDone:
-		return &failure{status: verbs.StatusLength, err: errTooLong, victim: victimRecv, term: errTooLong}
+// trailer takes padding and CRC. It returns false if more bytes are needed.
+func (x *rx) trailer() bool {
+	n := padOf(x.ulpdu) + crcSize
+	if !x.have(n) {
+		return false
 	}
-	if n > 0 {
-		if err := x.place(e.mr, e.wr.Local.Off+x.sendDone, n); err != nil {
-			return x.misplaced(err, failure{victim: victimRecv})
-		}
-		x.sendDone += n
-	}
-	if h.last {
-		x.q.recvDone(e, uint32(x.sendDone))
-		x.sendDone = 0
-		x.msn[queueSend]++
-	}
-	return nil
-}
-
-// readRequest checks a Read of the peer and leaves it to the server.
-func (x *rx) readRequest(h *header, n uint64) *failure {
-	if n != readReqSize || h.mo != 0 || !h.last {
-		return refuse(errStream)
-	}
-	if err := x.need(readReqSize); err != nil {
-		return x.ended(err, false)
-	}
-	x.req = x.buf[x.r : x.r+readReqSize]
-	r := inboundRead{req: parseReadReq(x.req)}
-	if r.req.size > 0 {
-		r.mr = x.q.pd.dev.lookup(r.req.srcSTag)
-		off, bad := r.mr.reach(x.q.pd, verbs.RemoteRead, r.req.srcTO, uint64(r.req.size), readErrors)
-		if bad != nil {
-			return refuse(bad)
-		}
-		r.off = off
-	}
-	if !x.q.acceptRead(&r) {
-		return refuse(errStream)
-	}
-	x.r += readReqSize
-	x.msn[queueRead]++
-	return nil
-}
-
-// terminate reads the peer's reason.
-func (x *rx) terminate(n uint64) *failure {
-	if n > termMax {
-		return refuse(errRuntime)
-	}
-	if err := x.need(int(n)); err != nil {
-		return x.ended(err, false)
-	}
-	e := parseTerminate(x.buf[x.r : x.r+int(n)])
-	return &failure{status: e.status(), err: e}
-}
-
-// place moves the next n bytes of the stream to off of region m: from the buffer what is there, the rest by reading from
-// the socket into the region, and what comes behind it into the buffer.
-func (x *rx) place(m *mr, off, n uint64) error {
-	dst := m.mem[off : off+n]
-	if k := min(len(dst), x.w-x.r); k > 0 {
-		if !m.acquire() {
-			return errGone
-		}
-		err := pmem.Copy(dst[:k], x.buf[x.r:x.r+k])
-		m.release()
-		if err != nil {
-			return err
-		}
-		x.r += k
-		dst = dst[k:]
-	}
-	for len(dst) > 0 {
-		got, err := x.q.stream.read(dst, m, x.buf)
-		if err != nil {
-			return err
-		}
-		k := min(got, len(dst))
-		dst = dst[k:]
-		x.r, x.w = 0, got-k
-	}
-	return nil
-}
-
-// need makes n bytes available in the buffer.
-func (x *rx) need(n int) error {
-	for x.w-x.r < n {
-		if x.r == x.w {
-			x.r, x.w = 0, 0
-		} else if x.r+n > len(x.buf) {
-			x.w = copy(x.buf, x.buf[x.r:x.w])
-			x.r = 0
-		}
-		got, err := x.q.stream.read(nil, nil, x.buf[x.w:])
-		if err != nil {
-			return err
-		}
-		x.w += got
-	}
-	return nil
+	x.r += n
+	x.at = atHeader
+	return true
 }
 
 // guilty describes the frame that a Terminate complains about.
 func (x *rx) guilty() terminated {
 	t := terminated{ulpdu: x.ulpdu, req: x.req}
-	if x.headLen > 0 {
-		t.head = x.head[:x.headLen]
+	if x.rawLen > 0 {
+		t.head = x.raw[:x.rawLen]
 	}
 	return t
 }
@@ -291,31 +216,36 @@ func refuse(e *TerminateError) *failure {
 	return &failure{status: e.status(), err: e, term: e}
 }
 
-// ended is the failure of a connection that could not be read any more.
-func (x *rx) ended(err error, between bool) *failure {
-	if err == io.EOF {
-		if between {
-			return &failure{status: verbs.StatusPeer, err: fmt.Errorf("iwarp: the peer %v closed the connection", x.q.stream.conn.RemoteAddr())}
-		}
-		err = io.ErrUnexpectedEOF
-	}
-	return &failure{status: verbs.StatusTransport, err: fmt.Errorf("iwarp: receive from %v: %w", x.q.stream.conn.RemoteAddr(), err)}
-}
-
-// misplaced is the failure of a placement: of the memory, or of the connection while its bytes were read. at names the victim.
-func (x *rx) misplaced(err error, at failure) *failure {
-	if err == nil {
-		return nil // before anything escapes to the heap
-	}
+// broken is the failure that err of fill or place means: one of the connection, or of the memory that payload goes to.
+func (x *rx) broken(err error) *failure {
 	if !memoryFailed(err) {
-		return x.ended(err, false)
+		return x.ended(err)
 	}
-	return &failure{status: verbs.StatusProtect, err: fmt.Errorf("iwarp: place received bytes: %w", err),
-		victim: at.victim, index: at.index, term: errPlaceFault}
+	f := &failure{status: verbs.StatusProtect, err: fmt.Errorf("iwarp: place received bytes: %w", err), term: errPlaceFault}
+	switch {
+	case x.recv != nil:
+		f.victim = victimRecv
+	case x.read != nil:
+		f.victim, f.index = victimSend, x.q.readPosition()
+	case errors.Is(err, errGone):
+		return refuse(errSTag)
+	}
+	return f
 }
 
 // memoryFailed tells a failure of a region from one of the connection.
 func memoryFailed(err error) bool {
 	var fault *pmem.FaultError
 	return errors.As(err, &fault) || errors.Is(err, unix.EFAULT) || errors.Is(err, errGone)
+}
+
+// ended is the failure of a connection that could not be read any more.
+func (x *rx) ended(err error) *failure {
+	if err == io.EOF {
+		if x.idle() {
+			return &failure{status: verbs.StatusPeer, err: fmt.Errorf("iwarp: the peer %v closed the connection", x.q.stream.peer)}
+		}
+		err = io.ErrUnexpectedEOF
+	}
+	return &failure{status: verbs.StatusTransport, err: fmt.Errorf("iwarp: receive from %v: %w", x.q.stream.peer, err)}
 }

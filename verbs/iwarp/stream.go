@@ -1,9 +1,11 @@
 package iwarp
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -11,12 +13,17 @@ import (
 )
 
 // stream is a socket whose reads and writes go through readv and writev on the nonblocking descriptor, with the Go poller
-// to wait on. One goroutine reads; one at a time writes.
+// to wait on. One goroutine at a time reads; one at a time writes.
 type stream struct {
-	conn net.Conn
+	// file is a descriptor of the connection. Unlike a net.Conn it reports a deadline without making an error on the heap, and here
+	// a deadline is how a reader is woken.
+	file *os.File
 	raw  syscall.RawConn
+	peer net.Addr
 	in   input
 	out  output
+
+	limit time.Time // the read deadline that the reader set last; interrupt replaces it without saying so here
 }
 
 // input is the read in progress.
@@ -38,7 +45,8 @@ type output struct {
 	fn   func(fd uintptr) bool
 }
 
-// newStream takes over conn, which is a TCP connection or, in tests, another kind of stream socket.
+// newStream takes over conn, which is a TCP connection or, in tests, another kind of stream socket. It closes conn only if it
+// succeeds.
 func newStream(conn net.Conn, o *Options) (*stream, error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
@@ -48,14 +56,42 @@ func newStream(conn net.Conn, o *Options) (*stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("iwarp: descriptor of %v: %w", conn.RemoteAddr(), err)
 	}
-	s := &stream{conn: conn, raw: raw}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if err := tune(tcp, raw, o); err != nil {
+			return nil, err
+		}
+	}
+	s := &stream{peer: conn.RemoteAddr()}
 	s.in.fn = s.in.step
 	s.out.fn = s.out.step
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return s, nil
+	if s.file, err = duplicate(raw); err != nil {
+		return nil, fmt.Errorf("iwarp: descriptor of %v: %w", s.peer, err)
 	}
-	return s, tune(tcp, raw, o)
+	if s.raw, err = s.file.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("iwarp: descriptor of %v: %w", s.peer, err), s.file.Close())
+	}
+	_ = conn.Close() // the connection lives on in file
+	return s, nil
+}
+
+// duplicate makes a file of the connection. It shares the nonblocking mode, so the Go poller takes it.
+func duplicate(raw syscall.RawConn) (*os.File, error) {
+	var (
+		dup int
+		e   error
+	)
+	err := raw.Control(func(fd uintptr) { dup, e = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err == nil {
+		err = e
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(dup), "iwarp")
+	if err := f.SetDeadline(time.Time{}); err != nil { // the poller has no room for it
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // tune bounds how long a dead peer stays unnoticed. The kernel gives up on bytes that were not acknowledged after
@@ -79,6 +115,18 @@ func tune(tcp *net.TCPConn, raw syscall.RawConn, o *Options) error {
 		return fmt.Errorf("iwarp: TCP_USER_TIMEOUT: %w", err)
 	}
 	return nil
+}
+
+// expire sets the read deadline; the zero time lifts it. Only the reader calls it. What interrupt was called for must be
+// looked at after this, not before: a deadline in the past may just have been replaced.
+func (s *stream) expire(t time.Time) {
+	s.limit = t
+	_ = s.file.SetReadDeadline(t) // fails only if closed, and then the read does too
+}
+
+// interrupt makes the read under way, or else the next one, end with os.ErrDeadlineExceeded.
+func (s *stream) interrupt() {
+	_ = s.file.SetReadDeadline(time.Unix(1, 0)) // as above
 }
 
 // read reads at least one byte. dst, which may be empty, is filled first and lies in region into; what comes behind it
@@ -191,7 +239,7 @@ const maxIovecs = 1024
 
 // closeWrite ends our half of the connection: the peer reads an end of file behind what was sent.
 func (s *stream) closeWrite() {
-	if c, ok := s.conn.(interface{ CloseWrite() error }); ok {
-		_ = c.CloseWrite() // the connection is given up; a failure means that it is gone already
-	}
+	_ = s.raw.Control(func(fd uintptr) { // the connection is given up; a failure means that it is gone already
+		_ = unix.Shutdown(int(fd), unix.SHUT_WR)
+	})
 }

@@ -253,9 +253,9 @@ func (t *tx) blame(err error, done int) {
 		t.q.fail(f)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		t.q.fail(failure{status: verbs.StatusTransport,
-			err: fmt.Errorf("iwarp: the peer %v took nothing for %v: %w", t.q.stream.conn.RemoteAddr(), t.q.pd.dev.opt.WriteTimeout, verbs.ErrTimeout)})
+			err: fmt.Errorf("iwarp: the peer %v took nothing for %v: %w", t.q.stream.peer, t.q.pd.dev.opt.WriteTimeout, verbs.ErrTimeout)})
 	default:
-		t.q.lose(fmt.Errorf("iwarp: send to %v: %w", t.q.stream.conn.RemoteAddr(), err))
+		t.q.lose(fmt.Errorf("iwarp: send to %v: %w", t.q.stream.peer, err))
 	}
 }
 
@@ -267,7 +267,7 @@ func (q *qp) arm() {
 	if q.state != stateConnected {
 		d = min(d, farewell)
 	}
-	_ = q.stream.conn.SetWriteDeadline(time.Now().Add(d)) // fails only if closed, and then the write does too
+	_ = q.stream.file.SetWriteDeadline(time.Now().Add(d)) // fails only if closed, and then the write does too
 }
 
 // disarm lifts it, unless the queue pair has begun to end.
@@ -275,6 +275,6 @@ func (q *qp) disarm() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.state == stateConnected {
-		_ = q.stream.conn.SetWriteDeadline(time.Time{})
+		_ = q.stream.file.SetWriteDeadline(time.Time{})
 	}
 }

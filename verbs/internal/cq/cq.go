@@ -5,7 +5,10 @@
 // comes back when the completion that covers the request has been polled. So PostSend can refuse a batch that has
 // no room, and a completion always has room.
 //
-// One mutex per Queue protects the ring and all its accounts. It is a leaf lock: nothing is called with it held.
+// A Wait sleeps until a completion wakes it, or, if the Queue has a Source, it receives for that connection itself; see there.
+//
+// One mutex per Queue protects the ring and all its accounts. With it held nothing is called but Source.Take and
+// Source.Interrupt.
 package cq
 
 import (
@@ -29,8 +32,10 @@ type Queue struct {
 	head     int
 	len      int
 	reserved int  // places promised to accounts
-	waiting  bool // a Wait sleeps and must be woken
+	waiting  bool // a Wait sleeps, or receives for driven, and must be woken
 	closed   bool
+	source   Source
+	driven   Source // the one that a Wait receives for now
 
 	wake  chan struct{} // one token, sent when waiting is taken back
 	timer *time.Timer   // of the one goroutine that may wait
@@ -67,44 +72,6 @@ func (q *Queue) Poll(wc []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// Wait returns nil when a completion may be there, ErrTimeout after d, or ErrClosed.
-func (q *Queue) Wait(d time.Duration) error {
-	q.mu.Lock()
-	if q.len > 0 || q.closed {
-		defer q.mu.Unlock()
-		return q.state()
-	}
-	select { // a token that a timed-out Wait left behind
-	case <-q.wake:
-	default:
-	}
-	q.waiting = true
-	q.mu.Unlock()
-
-	q.timer.Reset(d)
-	select {
-	case <-q.wake:
-	case <-q.timer.C:
-	}
-	q.timer.Stop()
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.waiting = false
-	return q.state()
-}
-
-// state is the answer of Wait. The lock is held.
-func (q *Queue) state() error {
-	switch {
-	case q.len > 0:
-		return nil
-	case q.closed:
-		return verbs.ErrClosed
-	}
-	return verbs.ErrTimeout
-}
-
 // Close wakes a Wait. Completions that are there can still be polled.
 func (q *Queue) Close() error {
 	q.mu.Lock()
@@ -112,14 +79,6 @@ func (q *Queue) Close() error {
 	q.closed = true
 	q.signal()
 	return nil
-}
-
-// signal ends a Wait. The lock is held.
-func (q *Queue) signal() {
-	if q.waiting {
-		q.waiting = false
-		q.wake <- struct{}{} // never blocks: one Wait, one token
-	}
 }
 
 // Account is the share of one work queue. Its fields are protected by the lock of its Queue.
