@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"syscall"
@@ -545,5 +546,44 @@ func TestWhiteout(t *testing.T) {
 	r.reopen(bytes.Clone(r.media))
 	if again, err := r.v.Lookup(d.Ino, "sub"); err != nil || again != w {
 		t.Errorf("after recovery %+v %v", again, err)
+	}
+}
+
+// An inode has as many names, and a directory as many subdirectories, as the format allows, and not one more.
+func TestMaxLink(t *testing.T) {
+	r := newRig(t, 48<<20, Params{})
+	f, d := r.file("f"), r.make(Root, "d", syscall.S_IFDIR|0755)
+	many := r.make(Root, "many", syscall.S_IFDIR|0755)
+	other := r.make(Root, "other", syscall.S_IFDIR|0755)
+	each := func(what string, n int, do func(name string) error) {
+		t.Helper()
+		for i := range n {
+			if err := do(fmt.Sprint(i)); err != nil {
+				t.Fatalf("%s number %d: %v", what, i, err)
+			}
+			if i%5000 == 4999 {
+				r.commit()
+				r.flip()
+			}
+		}
+		want(t, what+" too many", do("more"), syscall.EMLINK)
+	}
+	each("link", MaxLink-1, func(name string) error { return second(r.v.Link(f, d, name)) })
+	each("mkdir", MaxLink-2, func(name string) error { return second(r.v.Make(many, name, Make{Mode: syscall.S_IFDIR})) })
+	want(t, "move a directory there", r.v.Rename(Root, "other", many, "o", 0), syscall.EMLINK)
+	want(t, "replace one there", r.v.Rename(Root, "other", many, "0", 0), nil)
+	want(t, "exchange a file for a directory", r.v.Rename(Root, "f", many, "1", RenameExchange), nil)
+	want(t, "and back", r.v.Rename(Root, "f", many, "1", RenameExchange), nil)
+	want(t, "exchange a file there for a directory", func() error {
+		if err := r.v.Unlink(d, "0"); err != nil {
+			return err
+		}
+		if err := second(r.v.Link(f, many, "file")); err != nil {
+			return err
+		}
+		return r.v.Rename(many, "file", Root, "d", RenameExchange)
+	}(), syscall.EMLINK)
+	if r.attr(f).Nlink != MaxLink || r.attr(many).Nlink != MaxLink || r.attr(other).Nlink != 2 {
+		t.Error(r.attr(f).Nlink, r.attr(many).Nlink, r.attr(other).Nlink)
 	}
 }

@@ -14,3 +14,16 @@ func ioctl(fd int, request uintptr, arg []byte) error {
 	}
 	return nil
 }
+
+// setThreadGroups sets the supplementary groups of the calling thread alone, which setgroups(2) does when it is called without
+// the C library or the Go runtime.
+func setThreadGroups(groups []int) error {
+	list := make([]uint32, len(groups)+1) // one more, so that there is a first element
+	for i, g := range groups {
+		list[i] = uint32(g)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&list[0])), 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
