@@ -39,6 +39,20 @@ func waiting(t testing.TB, p *peer, d time.Duration) <-chan error {
 	return done
 }
 
+// visit makes a waiter take the turn from the receiver and leave.
+func visit(t testing.TB, p *peer) {
+	t.Helper()
+	eventually(t, "a waiter gets the turn", func() bool {
+		if err := p.cq.Wait(5 * time.Millisecond); !errors.Is(err, verbs.ErrTimeout) {
+			t.Fatal(err)
+		}
+		turn := &p.qp.(*qp).turn
+		turn.mu.Lock()
+		defer turn.mu.Unlock()
+		return turn.moves >= 3 // one of the receiver, two of the waiter
+	})
+}
+
 // soon takes the result of a Wait that has a reason to end.
 func soon(t testing.TB, done <-chan error) error {
 	t.Helper()
@@ -151,7 +165,7 @@ func TestWaitEndsInsideFrame(t *testing.T) {
 func TestShortWaits(t *testing.T) {
 	conn, p := rawPeer(t, Options{}, plain)
 	check(t, p.qp.PostRecv([]verbs.RecvWR{{ID: 1, Local: p.sge(0, 64)}}))
-	soon(t, waiting(t, p, 5*time.Millisecond))
+	visit(t, p)
 	_, err := conn.Write(frame(header{last: true, op: opSend, msn: 1}, []byte("message"), false))
 	check(t, err)
 	eventually(t, "the message completes", func() bool { return p.cq.Wait(20*time.Microsecond) == nil })
@@ -239,7 +253,7 @@ func TestSendWakesWait(t *testing.T) {
 func TestReceiverTakesOver(t *testing.T) {
 	conn, p := rawPeer(t, Options{}, plain)
 	check(t, p.qp.PostRecv([]verbs.RecvWR{{ID: 1, Local: p.sge(0, 64)}}))
-	soon(t, waiting(t, p, 5*time.Millisecond))
+	visit(t, p)
 	_, err := conn.Write(frame(header{last: true, op: opSend, msn: 1}, []byte("message"), false))
 	check(t, err)
 	var wc [1]verbs.WC
@@ -268,8 +282,8 @@ func TestBothPostMuch(t *testing.T) {
 	const size, n = 1 << 20, 16
 	a, b := newPeer(t, Options{}, 3*size), newPeer(t, Options{}, 3*size)
 	connect(t, a, b)
-	soon(t, waiting(t, a, 5*time.Millisecond))
-	soon(t, waiting(t, b, 5*time.Millisecond))
+	visit(t, a)
+	visit(t, b)
 	var wg sync.WaitGroup
 	for _, d := range [][2]*peer{{a, b}, {b, a}} {
 		wg.Go(func() {
