@@ -15,13 +15,15 @@
 //
 // Content is logged when a file is flushed, names and attributes at once. A write allocates and stores its data
 // immediately, but extents, size and times stay pending in memory until FlushFile moves them into the open group.
-// FlushFile happens at fsync, at the commit interval, and for the source of a rename over an existing name.
+// FlushFile happens at fsync, at the commit interval, for the source of a rename over an existing name and both sides of an
+// exchange, and in fallocate and truncate.
 //
 // # What is promised
 //
 // After the group returned by FlushFile is sealed on a copy, that copy recovers to a state with all content of that
 // file as of the FlushFile, and with every change of names and attributes made before it. Content not flushed may be
-// lost, bytes overwritten in place may be old or new, and never are they another file's bytes.
+// lost, bytes overwritten in place may be old or new, and never are they another file's bytes. A truncation or a hole hurts
+// nothing that is durable before its own group is sealed: blocks cleared in part are replaced, others unmapped.
 //
 // # Concurrency
 //
@@ -32,7 +34,7 @@
 // # Shortage
 //
 // A method that lacks blocks, tree nodes, or room in the log, returns ErrShort before it changed anything that shows. Two
-// do a part first: Write returns how many bytes it took, and Fallocate may have mapped blocks that read as zeros. The
+// do a part first: Write returns how many bytes it took, and any kind of fallocate may be done with a part of the range. The
 // caller reclaims orphans, runs a checkpoint (which frees what deferred frees hold) and tries again, twice at most, and
 // then reports ENOSPC. FlushFile never lacks room: what it needs is set aside when content becomes pending.
 //

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pmemfs/pmemfs/fs/volume/posixacl"
+
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
 
@@ -144,7 +146,7 @@ func TestFullAtRandom(t *testing.T) {
 				ino = pick(rnd, inos)
 			}
 			var err error
-			what := rnd.IntN(12)
+			what := rnd.IntN(18)
 			op := func() error {
 				switch what {
 				case 0, 1, 2:
@@ -167,6 +169,26 @@ func TestFullAtRandom(t *testing.T) {
 					return r.v.Rename(Root, name, Root, other, 0)
 				case 10:
 					return r.v.Unlink(Root, name)
+				case 12:
+					return r.v.PunchHole(ino, uint64(rnd.IntN(100_000)), uint64(1+rnd.IntN(100_000)))
+				case 13:
+					return r.v.ZeroRange(ino, uint64(rnd.IntN(100_000)), uint64(1+rnd.IntN(100_000)), rnd.IntN(2) == 0)
+				case 14:
+					return r.v.Preallocate(ino, uint64(rnd.IntN(100_000)), uint64(1+rnd.IntN(100_000)))
+				case 15:
+					return r.v.Rename(Root, name, Root, other, RenameExchange)
+				case 16:
+					var a Attr
+					if a, err = r.v.Tmpfile(Root, Make{Mode: syscall.S_IFREG}); err == nil {
+						_, _ = r.v.Write(a.Ino, 0, pattern(rnd.IntN(60_000), 1), false)
+						r.v.Forget(a.Ino, 1)
+					}
+					return err
+				case 17:
+					if err := r.v.SetXattr(Root, posixacl.Default, manyEntries(rnd.IntN(400)), 0); err != nil {
+						return err
+					}
+					return second(r.v.SetAttr(ino, SetAttr{Valid: SetMode, Mode: uint32(rnd.IntN(07777))}))
 				default:
 					return second(r.v.FlushFile(ino))
 				}
@@ -191,8 +213,10 @@ func TestFullAtRandom(t *testing.T) {
 				}
 			}
 		}
-		if err := r.retry(func() error { return r.v.RemoveXattr(Root, "user.x") }); err != nil {
-			want(t, "remove the root's attribute", err, syscall.ENODATA)
+		for _, name := range []string{"user.x", posixacl.Default, posixacl.Access} {
+			if err := r.retry(func() error { return r.v.RemoveXattr(Root, name) }); err != nil {
+				want(t, "remove the root's attribute", err, syscall.ENODATA)
+			}
 		}
 		r.deleteAll()
 		r.settle()
@@ -201,6 +225,18 @@ func TestFullAtRandom(t *testing.T) {
 			t.Fatalf("after everything was removed %+v, expected %+v", now, empty)
 		}
 	}
+}
+
+// manyEntries is an ACL with so many named users: from 32 on it has a block of its own.
+func manyEntries(users int) []byte {
+	const noID = 1<<32 - 1
+	acl := posixacl.ACL{{Tag: posixacl.UserObj, Perm: 7, ID: noID}}
+	for i := range users {
+		acl = append(acl, posixacl.Entry{Tag: posixacl.User, Perm: 5, ID: uint32(i)})
+	}
+	acl = append(acl, posixacl.Entry{Tag: posixacl.GroupObj, Perm: 5, ID: noID}, posixacl.Entry{Tag: posixacl.Mask, Perm: 7, ID: noID},
+		posixacl.Entry{Tag: posixacl.Other, Perm: 5, ID: noID})
+	return acl.Append(nil)
 }
 
 // TestTruncateInSteps crashes at each step of a truncate of a file with very many extents.
