@@ -177,40 +177,117 @@ func TestMapping_AgreesWithReadAndWrite(t *testing.T) {
 	}
 }
 
-// Random writes, truncations and reads agree with a plain slice.
+// Random writes, stores through a mapping, truncations, holes, copies and reads agree with a plain slice, and SEEK_DATA never
+// passes over a byte that is not zero.
 func TestContentAgreesWithModel(t *testing.T) {
 	d := mount(t, "")
 	r := seeded(t)
 	fd := d.open("file", 0)
 	var model []byte
 	const limit = 300 << 10
-	for range 300 {
-		off := r.IntN(limit)
-		switch r.IntN(5) {
+	grow := func(end int) {
+		if end > len(model) {
+			model = append(model, make([]byte, end-len(model))...)
+		}
+	}
+	for range 400 {
+		off, n := r.IntN(limit), 1+r.IntN(40<<10)
+		switch r.IntN(9) {
 		case 0, 1, 2:
-			data := randomBytes(r, 1+r.IntN(40<<10))
+			data := randomBytes(r, n)
 			mustWrite(t, fd, data, int64(off))
-			if end := off + len(data); end > len(model) {
-				model = append(model, make([]byte, end-len(model))...)
-			}
+			grow(off + n)
 			copy(model[off:], data)
 		case 3:
 			must(t, unix.Ftruncate(fd, int64(off)))
-			if off > len(model) {
-				model = append(model, make([]byte, off-len(model))...)
-			}
+			grow(off)
 			model = model[:off:off]
 		case 4:
 			must(t, unix.Fsync(fd))
+		case 5:
+			must(t, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n)))
+			clear(model[min(off, len(model)):min(off+n, len(model))])
+		case 6:
+			mode := []uint32{0, unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE}[r.IntN(4)]
+			must(t, unix.Fallocate(fd, mode, int64(off), int64(n)))
+			if mode&unix.FALLOC_FL_KEEP_SIZE == 0 {
+				grow(off + n)
+			}
+			if mode&unix.FALLOC_FL_ZERO_RANGE != 0 {
+				clear(model[min(off, len(model)):min(off+n, len(model))])
+			}
+		case 7:
+			storeMapped(t, fd, model, off, randomBytes(r, n))
+		case 8:
+			copyWithin(t, fd, &model, off, r.IntN(limit), n)
 		}
 		if r.IntN(10) == 0 {
 			must(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
 		}
+		compareSeek(t, fd, model)
 		got, err := os.ReadFile(d.path("file"))
 		must(t, err)
 		if !bytes.Equal(got, model) {
 			t.Fatalf("content differs: %d bytes, want %d", len(got), len(model))
 		}
+	}
+}
+
+// storeMapped stores data through a shared mapping, as far as the file goes, and does not sync.
+func storeMapped(t *testing.T, fd int, model []byte, off int, data []byte) {
+	t.Helper()
+	if off >= len(model) {
+		return
+	}
+	mem, err := unix.Mmap(fd, 0, len(model), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	copy(mem[off:], data)
+	copy(model[off:], data)
+	must(t, unix.Munmap(mem))
+}
+
+// copyWithin copies n bytes from one place of the file to another, if both do not overlap.
+func copyWithin(t *testing.T, fd int, model *[]byte, from, to, n int) {
+	t.Helper()
+	n = min(n, len(*model)-from)
+	if n <= 0 || from < to+n && to < from+n {
+		return
+	}
+	in, out := int64(from), int64(to)
+	for left := n; left > 0; {
+		k, err := unix.CopyFileRange(fd, &in, fd, &out, left, 0)
+		if err != nil || k == 0 {
+			t.Fatalf("copy_file_range of %d bytes from %d to %d: %d, %v", left, in, out, k, err)
+		}
+		left -= k
+	}
+	if end := to + n; end > len(*model) {
+		*model = append(*model, make([]byte, end-len(*model))...)
+	}
+	copy((*model)[to:to+n], (*model)[from:from+n])
+}
+
+// compareSeek walks over the data of a file and checks that all between is zeros.
+func compareSeek(t *testing.T, fd int, model []byte) {
+	t.Helper()
+	end := int64(0)
+	for {
+		data, err := unix.Seek(fd, end, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			data = int64(len(model))
+		} else {
+			must(t, err)
+		}
+		for i, c := range model[end:data] {
+			if c != 0 {
+				t.Fatalf("byte %d is %#x in what SEEK_DATA calls a hole", end+int64(i), c)
+			}
+		}
+		if data == int64(len(model)) {
+			return
+		}
+		end, err = unix.Seek(fd, data, unix.SEEK_HOLE)
+		must(t, err)
 	}
 }
 
