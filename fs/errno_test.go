@@ -262,6 +262,26 @@ func TestErrno_EachCall(t *testing.T) {
 	}
 }
 
+func TestErrno_ReadOnly(t *testing.T) {
+	d := mount(t, "")
+	at := scene(t, d)
+	must(t, unix.Mount("", d.point, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	for call, do := range calls(at) {
+		path, want := at("file"), error(unix.EROFS)
+		switch call {
+		case "open":
+			want = nil
+		case "rmdir":
+			path = at("empty")
+		case "link", "mkdir", "mkfifo", "mknod", "create", "rename", "symlink":
+			path = at("new")
+		}
+		if err := do(path); err != want {
+			t.Errorf("%s: %v, want %v", call, err, want)
+		}
+	}
+}
+
 func TestErrno_TextBusy(t *testing.T) {
 	d := mount(t, "")
 	program, err := os.ReadFile("/bin/sleep")
