@@ -384,7 +384,9 @@ func TestTmpfile(t *testing.T) {
 		return a.Ino
 	}
 	kept, lost := make(), make()
-	r.settle() // reclaims neither of them
+	r.v.Hold(kept)
+	r.v.Forget(kept, 1) // somebody else's
+	r.settle()          // reclaims neither of them
 	want(t, "link", second(r.v.Link(kept, Root, "kept")), nil)
 	r.v.Forget(kept, 1)
 	want(t, "unlink", r.v.Unlink(Root, "kept"), nil)
