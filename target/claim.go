@@ -81,7 +81,7 @@ func (m *Machine) fence(by ConnID, f wire.Fenced, next func(error)) {
 	if old := m.session.conn; old != 0 && old != by {
 		m.do(Notice{old, f})
 	}
-	m.endSession(true, next)
+	m.endSession(f.Term, next)
 }
 
 // grant persists the new term and registers the region. Nobody else holds the pool.

@@ -76,8 +76,9 @@ type (
 		Term  uint64
 		Lanes uint32
 	}
-	// End closes all lanes, waits for their handlers, and deregisters the region. Fenced: the lanes' last answers say so.
-	End struct{ Fenced bool }
+	// End closes all lanes, waits for their handlers, and deregisters the region. FencedBy is the term that takes over, which
+	// the lanes' last answers name; 0: nobody does.
+	End struct{ FencedBy uint64 }
 	// Sync makes the whole region persistent.
 	Sync struct{}
 )

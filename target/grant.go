@@ -137,7 +137,7 @@ func (g *grant) fail(status wire.FlushStatus, where uint64, err error) *failure 
 	if status == wire.FlushIO && g.ioFailed.CompareAndSwap(false, true) {
 		g.report()
 	}
-	if g.failure.CompareAndSwap(nil, &failure{status, where}) && err != nil {
+	if g.failure.CompareAndSwap(nil, &failure{status, where, g.term}) {
 		g.log.WithField("offset", where).Errorf("flush request failed, the session stores no seal any more: %v", err)
 	}
 	return g.failure.Load()
@@ -145,9 +145,10 @@ func (g *grant) fail(status wire.FlushStatus, where uint64, err error) *failure 
 
 // end closes all lanes and returns when their handlers have ended and the region is deregistered: then no byte of it is
 // changed by the session any more. Requests under way are finished and answered. After an error end may be called again.
-func (g *grant) end(fenced bool) error {
-	if fenced {
-		g.fail(wire.FlushFenced, 0, nil)
+// fencedBy is as in End.
+func (g *grant) end(fencedBy uint64) error {
+	if fencedBy != 0 {
+		g.failure.CompareAndSwap(nil, &failure{status: wire.FlushFenced, term: fencedBy})
 	}
 	g.mu.Lock()
 	g.ended = true

@@ -22,19 +22,20 @@ const (
 	idleWait = time.Second
 )
 
-// State of a lane. It is made busy, until it is connected. The handler moves idle to busy and back around each request; whoever ends the lane moves any state to
-// closing, and closes the queue pair itself if no request was under way, else leaves that to the handler: a request
-// that was begun is finished and answered.
+// State of a lane. It is made busy, until it is connected. The handler moves idle to busy and back around each request;
+// whoever ends the lane moves any state to closing, and closes the queue pair itself if no request was under way, else leaves
+// that to the handler: a request that was begun is finished and answered.
 const (
 	laneIdle int32 = iota
 	laneBusy
 	laneClosing
 )
 
-// failure is why a session makes nothing persistent any more.
+// failure is why a session makes nothing persistent any more. term is that of the session, or the one that fenced it.
 type failure struct {
 	status wire.FlushStatus
-	where  uint64
+	where  uint64 // pool offset
+	term   uint64
 }
 
 // lane is one connection of a grant and its flush handler, which is the only user of all fields but state.
@@ -169,7 +170,8 @@ func (l *lane) serve(slot uint64, n uint32) error {
 	return l.postAnswer(f)
 }
 
-// flush makes the ranges of the request persistent and then stores its seal. After the first failure of the session nothing is done any more.
+// flush makes the ranges of the request persistent and then stores its seal. After the first failure of the session nothing is
+// done any more.
 func (l *lane) flush(buf []byte) (wanted bool, f *failure) {
 	if err := l.req.Decode(buf); err != nil {
 		l.req.Seq = 0
@@ -225,7 +227,7 @@ func (l *lane) postAnswer(f *failure) error {
 	}
 	a := wire.FlushAnswer{Status: wire.FlushOK, Seq: l.req.Seq, Taken: l.taken, Term: l.g.term}
 	if f != nil {
-		a.Status, a.Where = f.status, f.where
+		a.Status, a.Where, a.Term = f.status, f.where, f.term
 	}
 	off := l.answer % answers * wire.AnswerSize
 	a.Encode(l.send.Bytes()[off:])

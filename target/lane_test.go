@@ -119,9 +119,19 @@ func TestLane_IOFailure(t *testing.T) {
 // A flush that fails while the session is being fenced still marks the copy.
 func TestGrant_FailureAfterFence(t *testing.T) {
 	l, _ := fakeLane(pmem.NewHeap(1 << 20))
-	l.g.fail(wire.FlushFenced, 0, nil)
+	l.g.failure.Store(&failure{status: wire.FlushFenced, term: 4})
 	if f := l.g.fail(wire.FlushIO, 4096, errors.New("late")); f.status != wire.FlushFenced || !l.g.ioFailed.Load() {
 		t.Errorf("failure %+v, ioFailed %v", f, l.g.ioFailed.Load())
+	}
+}
+
+// The answer that fences an initiator names the term that took over, not the one that ended.
+func TestLane_FencedAnswer(t *testing.T) {
+	l, _ := fakeLane(pmem.NewHeap(1 << 20))
+	l.g.failure.Store(&failure{status: wire.FlushFenced, term: l.g.term + 1})
+	req := wire.Flush{Session: l.g.id, Seq: 1, Answer: true, Ranges: []pmem.Range{{Off: 8192, Len: 64}}}
+	if a := take(t, l, 0, &req); a != (wire.FlushAnswer{Status: wire.FlushFenced, Seq: 1, Taken: 1, Term: l.g.term + 1}) {
+		t.Errorf("answer %+v", a)
 	}
 }
 
@@ -220,7 +230,7 @@ func TestGrant_EndedAdmitsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.end(true); err != nil {
+	if err := g.end(2); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.admit(dev, 0); !errors.Is(err, wire.StatusNoSession) {

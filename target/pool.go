@@ -145,7 +145,7 @@ func (p *served) ask(a Action) (d Done) {
 	case Register:
 		d.Grant, d.Err = p.register(a)
 	case End:
-		d.Failed, d.Err = p.end(a.Fenced)
+		d.Failed, d.Err = p.end(a.FencedBy)
 	}
 	return d
 }
@@ -177,10 +177,10 @@ func (p *served) register(a Register) (wire.Grant, error) {
 	return g.wire(p.srv.fabricAddr()), nil
 }
 
-func (p *served) end(fenced bool) (failed bool, err error) {
+func (p *served) end(fencedBy uint64) (failed bool, err error) {
 	g := p.grant
 	p.srv.dropGrant(g.id)
-	if err := g.end(fenced); err != nil {
+	if err := g.end(fencedBy); err != nil {
 		return false, err
 	}
 	p.grant = nil

@@ -204,17 +204,17 @@ func (m *Machine) remove(c ConnID, r *wire.Remove) {
 // end ends the session and closes the pool. If that fails the session stays, without a connection, and the next claim or
 // promotion tries again.
 func (m *Machine) end(next func(error)) {
-	m.endSession(false, func(err error) {
+	m.endSession(0, func(err error) {
 		m.releaseIdle()
 		next(err)
 	})
 }
 
 // endSession ends the session and leaves the pool open. A session that failed leaves its copy Inconsistent; if that cannot
-// be made durable the session has ended, and the error is passed on.
-func (m *Machine) endSession(fenced bool, next func(error)) {
+// be made durable the session has ended, and the error is passed on. fencedBy is as in End.
+func (m *Machine) endSession(fencedBy uint64, next func(error)) {
 	m.session.conn = 0
-	m.then(End{fenced}, func(d Done) {
+	m.then(End{fencedBy}, func(d Done) {
 		switch {
 		case d.Err != nil:
 			next(d.Err)
