@@ -6,7 +6,8 @@
 // A drain that was reported without error: the ranges and then the seal that it named are in the persistence domain of the target
 // (Status.Durability says which), and so is all that was drained before it. Drains are reported in the order in which they were
 // started, each exactly once. After the first error a replica is dead: every later drain is reported with that error, and
-// a drain whose outcome is unknown counts as failed. Nothing waits longer than the timeout for the next sign of the target.
+// a drain whose outcome is unknown counts as failed. A drain waits no longer than the timeout for the next sign of the target, a
+// request no longer than RequestTimeout for its answer.
 //
 // Not promised: order between WRITEs of a drain that was not reported, and anything about bytes never named by a drain.
 //

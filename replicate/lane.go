@@ -110,7 +110,7 @@ type lane struct {
 	askHead     int
 	askN        int
 
-	jobs          [MaxInFlight]job // ring: oldest first; posted of them are wholly on the wire
+	jobs          [MaxInFlight]job // ring of n, head is the oldest; full of them are wholly on the wire
 	head, n, full int
 
 	free     int           // places in the send queue

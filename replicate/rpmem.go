@@ -48,8 +48,9 @@ type Pool struct {
 	err  error // sticky
 }
 
-// Create makes the pool whose pool set file is name at the target ("host:port"), with attributes attr, and opens it. Zero UUIDs in attr are
-// replaced by random ones. size of local is a multiple of 4096; the target's pool is at least as large. lanes is lowered to what both sides have.
+// Create makes the pool whose pool set file is name at the target ("host:port"), with attributes attr, and opens it. Zero UUIDs
+// in attr are replaced by random ones. The size of local is a multiple of 4096; the target's pool is at least as large. At most
+// MaxLanes lanes are opened, see Pool.Lanes.
 // If the pool exists, errors.Is(err, fs.ErrExist); if its pool set file does not, fs.ErrNotExist.
 // Implements rpmem_create(3).
 func (c *Client) Create(ctx context.Context, target, name string, local []byte, lanes int, attr wire.Attr) (*Pool, error) {

@@ -109,7 +109,7 @@ func removeStale(path string) error {
 }
 
 func (s *Server) acceptAdmin() {
-	slots := make(chan struct{}, maxRequests)
+	slots := make(chan struct{}, maxAdmins)
 	for {
 		c, err := s.admin.Accept()
 		if errors.Is(err, net.ErrClosed) {

@@ -11,8 +11,8 @@
 // # How it works
 //
 // Each pool has one state machine (session.go, claim.go, takeover.go): Step takes an event and returns actions. It has no
-// goroutine, lock, clock, random source and I/O. A pool (pool.go) is its shell: it runs one event at a time under its lock and carries the
-// actions out. A grant (grant.go) is what a session may reach: a protection domain, the region from pool offset 4096 on,
+// goroutine, lock, clock, random source and I/O. A pool (pool.go) is its shell: it runs one event at a time under its lock and
+// carries the actions out. A grant (grant.go) is what a session may reach: a protection domain, the region from pool offset 4096 on,
 // and the lanes, each with a flush handler (lane.go).
 //
 // The pool is open, and locked against any other use, while it has a session, and closed otherwise. HELLO is answered without

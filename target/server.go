@@ -21,9 +21,11 @@ import (
 )
 
 const (
-	// maxConns bounds the control connections, maxRequests the fabric connection requests that are being answered.
+	// maxConns bounds the control connections, maxRequests the fabric connection requests that are being answered, maxAdmins
+	// the clients of the admin socket.
 	maxConns    = 256
 	maxRequests = 64
+	maxAdmins   = 64
 	// acceptPause keeps a listener that fails, for want of descriptors for example, from spinning.
 	acceptPause = 50 * time.Millisecond
 )

@@ -10,7 +10,8 @@
 // A completion of a Write or Send means that its source may be used again. It says nothing about the peer: only an answer
 // or a Read response proves placement.
 //
-// A Send needs a posted receive at the peer. There is no receiver-not-ready: a Send without one ends the connection. The user counts credits.
+// A Send needs a posted receive at the peer. There is no receiver-not-ready: a Send without one ends the connection. The user
+// counts credits.
 //
 // After the first error a queue pair is in the error state: everything outstanding and everything posted later
 // completes with StatusFlushed, and a completion with the cause comes first. Nothing is retried. The cause goes to the

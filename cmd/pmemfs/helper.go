@@ -9,8 +9,8 @@ import (
 // commands are the words that start a subcommand; anything else in first place is a source or a mount point.
 var commands = map[string]bool{"mkpool": true, "mount": true, "umount": true, "sync": true, "status": true, "promote": true, "check": true, "version": true}
 
-// isHelperForm tells what mount.fuse3 runs, `pmemfs SOURCE MOUNTPOINT -o OPTIONS` or `pmemfs MOUNTPOINT -o OPTIONS`, from a subcommand. A path has a
-// slash in it, a subcommand has none; a source without one is known by the options behind the mount point.
+// isHelperForm tells what mount.fuse3 runs, `pmemfs SOURCE MOUNTPOINT -o OPTIONS` or `pmemfs MOUNTPOINT -o OPTIONS`, from a
+// subcommand. A path has a slash in it, a subcommand has none; a source without one is known by the options behind the mount point.
 func isHelperForm(args []string) bool {
 	if len(args) == 0 || commands[args[0]] || strings.HasPrefix(args[0], "-") {
 		return false
@@ -26,8 +26,8 @@ type helperArgs struct {
 	fake       bool
 }
 
-// parseHelperArgs takes mount(8)'s fixed set of flags: -s -f -n -v -r -w -o OPTIONS -t TYPE -N NAMESPACE. There -f means a mount that is only
-// acted out (fromMount), in the other form to stay in the foreground.
+// parseHelperArgs takes mount(8)'s fixed set of flags: -s -f -n -v -r -w -o OPTIONS -t TYPE -N NAMESPACE. There -f means a mount
+// that is only acted out (fromMount), in the other form to stay in the foreground.
 func parseHelperArgs(args []string, fromMount bool) (helperArgs, error) {
 	var h helperArgs
 	for i := 0; i < len(args); i++ {

@@ -1,7 +1,7 @@
 // Pmemfs makes, mounts and looks after pools: see `pmemfs --help`.
 //
-// It is also the mount and umount helper: mount(8) runs it as /sbin/mount.fuse.pmemfs, umount(8) as /sbin/umount.fuse.pmemfs, and mount.fuse3 as
-// `pmemfs SOURCE MOUNTPOINT -o OPTIONS`.
+// It is also the mount and umount helper: mount(8) runs it as /sbin/mount.fuse.pmemfs, umount(8) as /sbin/umount.fuse.pmemfs,
+// and mount.fuse3 as `pmemfs SOURCE MOUNTPOINT -o OPTIONS`.
 package main
 
 import (

@@ -141,7 +141,8 @@ func relay(r *os.File, logFile string) error {
 	return &exitError{exitMountFailed, fmt.Errorf("the daemon ended before the mount answered; see %s", logFile)}
 }
 
-// daemon serves the mount in the background. Its error goes to whoever started it and to the log, which is stderr too, so that main has nothing to add.
+// daemon serves the mount in the background. Its error goes to whoever started it and to the log, which is stderr too, so that
+// main has nothing to add.
 func (c *mountCmd) daemon(opts fs.Options, status *os.File) error {
 	syscall.CloseOnExec(int(status.Fd()))
 	_ = os.Unsetenv(statusFD)

@@ -25,7 +25,7 @@ type Committer struct {
 	interval time.Duration
 
 	mu      sync.Mutex // protects all below, and orders every call of the engine
-	changed sync.Cond  // signalled when pipe.Durable, pipe.Err or closed changes
+	changed sync.Cond  // signalled when what pipe says (see Hooks.Wake) or closed has changed
 	engine  *Engine
 	pipe    *Pipeline // of the engine
 	closed  bool

@@ -12,8 +12,9 @@
 // # Parts
 //
 // Pipeline is the order of groups and supers on the copies, as a step function: an event goes in, actions come out. It has
-// no goroutine, lock, clock or random source, so a simulation drives the same code. Engine executes its actions, with as little of its own. Committer is the shell around both: one
-// mutex, waiters, and one goroutine for the commit interval, checkpoints and orphans.
+// no goroutine, lock, clock or random source, so a simulation drives the same code. Engine executes its actions, with
+// as little of its own. Committer is the shell around both: one mutex, waiters, and one goroutine for the commit interval,
+// checkpoints and orphans.
 //
 // # Promise
 //
@@ -26,6 +27,6 @@
 //
 // # Locks
 //
-// Committer.mu, then the volume's lock. A Copy must never report from inside Drain, nor hold a lock of its own while it reports, or the two would
-// wait for each other.
+// Committer.mu, then the volume's lock. A Copy must never report from inside Drain, nor hold a lock of its own while it
+// reports, or the two would wait for each other.
 package commit

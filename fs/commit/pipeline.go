@@ -58,7 +58,7 @@ const (
 	Drain
 	// Sealed: Job is durable on every copy: give it back to the volume.
 	Sealed
-	// Wake: Durable or Err changed.
+	// Wake: Durable, Supers, Flipping or Err changed.
 	Wake
 	// Stop: stop the volume with Err.
 	Stop
@@ -107,8 +107,10 @@ func (p *Pipeline) Durable() uint64 { return p.durable }
 // Err is the failure that ended the pipeline, or nil.
 func (p *Pipeline) Err() error { return p.err }
 
-// Supers is the number of supers sealed on every copy since the start; Flipping says that one is under way.
+// Supers is the number of supers sealed on every copy since the start.
 func (p *Pipeline) Supers() uint64 { return p.supers }
+
+// Flipping tells whether a super is under way.
 func (p *Pipeline) Flipping() bool { return p.super }
 
 // Step takes one event and appends what is to be done to out.

@@ -69,7 +69,7 @@ func (l *link) drained(seq uint64, err error) {
 	}
 }
 
-// connect is step 2. Every target must answer: with policy "all" a mount without one of them could not acknowledge anything.
+// connect is step 2. Every target must answer: a mount without one of them could not acknowledge anything.
 func (m *Mounted) connect(ctx context.Context) error {
 	id := Identity(m.pool)
 	for _, remote := range m.Set.Replicas {
@@ -200,7 +200,8 @@ func (m *Mounted) flip() error {
 	return nil
 }
 
-// fullSync copies the shared area. The seal words are no part of the ranges: they follow when all they cover is durable, the newer one last.
+// fullSync copies the shared area. The seal words are no part of the ranges: they follow when all they cover is durable, the
+// newer one last.
 func (m *Mounted) fullSync(ctx context.Context, l *link) error {
 	words := m.sealWords()
 	seals := []pmem.Seal{}

@@ -19,7 +19,8 @@ type PoolParams struct {
 	Params volume.Params // PoolUUID and HashKey are chosen here
 }
 
-// MakePool makes the local pool with an empty file system, and its replicas. All or nothing: what it made is removed when a later step fails.
+// MakePool makes the local pool with an empty file system, and its replicas. All or nothing: what it made is removed when a
+// later step fails.
 func MakePool(ctx context.Context, cfg *config.Mount, set *poolset.Set, p PoolParams) error {
 	attr := poolset.Attr{Signature: poolset.Signature, Major: 1, PoolUUID: poolset.NewUUID(), CopyID: poolset.NewUUID()}
 	local, err := pool.Create(set, attr, pool.CreateOptions{Role: "mkpool", Sparse: p.Sparse, Durability: pool.Durability(cfg.Durability)})

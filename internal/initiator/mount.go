@@ -236,7 +236,8 @@ func (m *Mounted) Wait() error {
 	return nil
 }
 
-// markClean: the targets first. A local mark without theirs would only mean a needless copy, theirs without the local one too; both are safe.
+// markClean is steps 2 and 3 of an unmount. Either mark without the other only means a needless copy, so no order of them is
+// unsafe.
 func (m *Mounted) markClean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -37,5 +37,5 @@ func (a *Attached) Volume() *volume.Volume  { return a.m.vol }
 func (a *Attached) Found() volume.Recovered { return a.m.found }
 func (a *Attached) Seq() uint64             { return a.m.seq }
 
-// MarkClean is step 2 and 3 of an unmount.
+// MarkClean is steps 2 and 3 of an unmount.
 func (a *Attached) MarkClean() error { return a.m.markClean() }

@@ -216,7 +216,8 @@ func WaitGone(ctx context.Context, set *poolset.Set) error {
 	return waitHolder(ctx, set, h)
 }
 
-// release empties the record, so that nobody waits for a process that has let go, and frees the lock. A pool without a lock has none to free.
+// release empties the record, so that nobody waits for a process that has let go, and frees the lock. A pool without a lock has
+// none to free.
 func (l *lock) release() error {
 	if l == nil {
 		return nil

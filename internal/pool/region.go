@@ -7,8 +7,8 @@ import (
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
-// OpenRegion is Open for a region that is mapped already and that nobody else can have, so without a lock: a simulation. Set only gives the pool its
-// name in messages.
+// OpenRegion is Open for a region that is mapped already and that nobody else can have, so without a lock: for simulations. Set
+// only gives the pool its name in messages.
 func OpenRegion(set *poolset.Set, r pmem.Region, opt OpenOptions) (*Pool, error) {
 	p := &Pool{set: set, region: r, readOnly: opt.ReadOnly}
 	if err := p.load(opt); err != nil {
