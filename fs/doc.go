@@ -38,10 +38,11 @@
 // # Left to the kernel
 //
 // Permissions (default_permissions), those of ACLs included; the volume keeps ACLs and mode in step and lets them be inherited.
-// flock, fcntl and OFD locks: the mount is the only place from which the files are reached,
-// so the kernel's own locks are complete, and they are released when their holder is killed. copy_file_range: the kernel
-// copies through the page cache. The set-group-id rules of
-// chmod and create. statfs never waits for a copy.
+// For a caller who is not the owner the kernel asks once per inode whether there is an ACL, and remembers the answer.
+//
+// flock, fcntl and OFD locks: the mount is the only place from which the files are reached, so the kernel's own locks are
+// complete, and they are released when their holder is killed. copy_file_range: the kernel copies through the page cache.
+// The set-group-id rules of chmod and create. statfs never waits for a copy.
 //
 // The flags immutable and append-only (chattr(1)) are the server's: the kernel does not know them, so that access(2) may say
 // yes where open(2) answers EPERM.

@@ -57,10 +57,11 @@ func (v *Volume) mayRemove(dir *layout.Inode, ino Ino) error {
 	return unprotected(&ind, FlagImmutable|FlagAppend)
 }
 
-// maySet tells whether the attributes may be changed. What is append-only can be touched: both times set to the present.
+// maySet tells whether the attributes may be changed. What is append-only can be touched, both times set to the present, and
+// loses set-user-id when something is added.
 func (s *SetAttr) maySet(ind *layout.Inode) error {
 	const touch = SetAtimeNow | SetMtimeNow
-	if s.Valid&touch == touch && s.Valid&^(touch|SetAtime|SetMtime) == 0 {
+	if s.Valid == KillPriv || s.Valid&touch == touch && s.Valid&^(touch|SetAtime|SetMtime) == 0 {
 		return unprotected(ind, FlagImmutable)
 	}
 	return unprotected(ind, FlagImmutable|FlagAppend)

@@ -46,6 +46,7 @@ func TestFlags(t *testing.T) {
 		{"touch", func(v *Volume, d, f Ino) error {
 			return second(v.SetAttr(f, SetAttr{Valid: SetMtimeNow | SetAtimeNow}))
 		}, no, yes},
+		{"clear set-user-id", func(v *Volume, d, f Ino) error { return second(v.SetAttr(f, SetAttr{Valid: KillPriv})) }, no, yes},
 		{"fallocate", func(v *Volume, d, f Ino) error { return v.Fallocate(f, 0, 99) }, no, yes},
 		{"preallocate", func(v *Volume, d, f Ino) error { return v.Preallocate(f, 0, 99) }, no, yes},
 		{"punch", func(v *Volume, d, f Ino) error { return v.PunchHole(f, 0, 9) }, no, no},
