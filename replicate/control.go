@@ -59,11 +59,7 @@ func (c *control) call(ctx context.Context, f wire.Frame) (wire.Frame, error) {
 	case err != nil:
 		return a, err
 	case a.Type == wire.TypeFenced:
-		var n wire.Fenced
-		if err := n.Decode(a.Body); err != nil {
-			return a, err
-		}
-		return a, fmt.Errorf("promoted elsewhere at term %d: %s: %w", n.Term, n.Text, wire.StatusFenced)
+		return a, fencedBy(&a)
 	case a.Type != f.Type|wire.Answer || a.ID != f.ID:
 		return a, fmt.Errorf("unexpected %v with number %d: %w", a.Type, a.ID, wire.ErrCorrupt)
 	case a.Status != wire.StatusOK:

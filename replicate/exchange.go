@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,7 +27,11 @@ func (m *Machine) frame(ev *Event, out []Action) []Action {
 	f := &ev.Frame
 	switch {
 	case f.Type == wire.TypeFenced:
-		return m.fenced(ev, out)
+		err := fencedBy(f)
+		if errors.Is(err, wire.StatusFenced) {
+			return m.end(Refused, err, out)
+		}
+		return m.lost(ev.Now, err, out)
 	case f.Type == wire.TypePing|wire.Answer && f.ID == m.pingID && m.pingID != 0:
 		m.pingID = 0
 		return out
@@ -56,14 +61,6 @@ func (m *Machine) frame(ev *Event, out []Action) []Action {
 		}
 	}
 	return m.lost(ev.Now, err, out)
-}
-
-func (m *Machine) fenced(ev *Event, out []Action) []Action {
-	var n wire.Fenced
-	if err := n.Decode(ev.Frame.Body); err != nil {
-		return m.lost(ev.Now, err, out)
-	}
-	return m.end(Refused, fmt.Errorf("promoted elsewhere at term %d: %s: %w", n.Term, n.Text, wire.StatusFenced), out)
 }
 
 // refused handles an answer other than OK.

@@ -58,6 +58,15 @@ func promoted(st *wire.State) error {
 	return fmt.Errorf("promoted elsewhere at term %d (copy %v): %w", st.Term, st.Writer, wire.StatusFenced)
 }
 
+// fencedBy is what a notice of the target means.
+func fencedBy(f *wire.Frame) error {
+	var n wire.Fenced
+	if err := n.Decode(f.Body); err != nil {
+		return err
+	}
+	return fmt.Errorf("promoted elsewhere at term %d (%s): %w", n.Term, n.Text, wire.StatusFenced)
+}
+
 func contains(history *[8]uint64, gen uint64) bool {
 	for _, g := range history {
 		if g == gen && g != 0 {
