@@ -17,6 +17,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/mountinfo"
 	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
 // lockTimeout bounds the wait for a daemon of this pool that is on its way out: committing after an unmount, or killed and not
@@ -242,7 +243,7 @@ func (m *Mounted) markClean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, l := range m.links {
-		if err := l.replica.Clean(ctx, uint32(poolset.Clean)); err != nil {
+		if err := l.replica.Clean(ctx, wire.FlagClean); err != nil {
 			return err
 		}
 	}

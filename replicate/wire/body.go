@@ -5,12 +5,12 @@ import "github.com/pmemfs/pmemfs/internal/poolset"
 // MaxPeers is how many copy ids a state slot holds.
 const MaxPeers = 8
 
-// Flags of a state slot (docs/format.md section 1).
+// Flags of a state slot (docs/format.md section 1), as the wire carries them.
 const (
-	FlagInconsistent = 1 << iota
-	FlagClean
-	FlagMemory
-	FlagMayDegrade
+	FlagInconsistent = uint32(poolset.Inconsistent)
+	FlagClean        = uint32(poolset.Clean)
+	FlagMemory       = uint32(poolset.Memory)
+	FlagMayDegrade   = uint32(poolset.MayDegrade)
 )
 
 // Durability classes: what a fenced byte survives.
