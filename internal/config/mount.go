@@ -23,7 +23,7 @@ const OnLossError = "error"
 type Mount struct {
 	// Path is the file that the values came from.
 	Path string
-	// Pool is the pool set file. It may be left to the command line.
+	// Pool is the pool set file.
 	Pool string
 	// Durability is the least promise that every copy must make. Default Media.
 	Durability Durability
@@ -102,7 +102,7 @@ func parseMount(path, text string) (*Mount, error) {
 
 func (raw *mountFile) check(f *file) error {
 	if f.md.IsDefined("pool") && raw.Pool == "" {
-		return f.errorf(toml.Key{"pool"}, "is empty: name the pool set file, or leave the key out and name it on the command line")
+		return f.errorf(toml.Key{"pool"}, "is empty: name the pool set file")
 	}
 	if raw.CommitInterval == 0 {
 		return f.errorf(toml.Key{"commit_interval"}, `is zero, so that nothing but fsync would ever commit: write for example "5s"`)
@@ -144,10 +144,10 @@ func (r replicaFile) check(f *file, host string) error {
 	return nil
 }
 
-// Validate reports what neither the file nor the command line gave.
+// Validate reports what the file does not give and no default can.
 func (m *Mount) Validate() error {
 	if m.Pool == "" {
-		return &Error{Path: m.Path, Key: "pool", Msg: "is missing: name the pool set file there or on the command line"}
+		return &Error{Path: m.Path, Key: "pool", Msg: `is missing: write for example pool = "/etc/pmemfs/data.set"`}
 	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pmemfs/pmemfs/fs/commit"
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/poolset"
+	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
 // Load reads a configuration and the pool set that it names. A pool set file in place of a configuration means the
@@ -25,8 +27,8 @@ func Load(path string) (*config.Mount, *poolset.Set, error) {
 	} else if cfg, err = config.LoadMount(path); err != nil {
 		return nil, nil, err
 	}
-	if cfg.Pool == "" {
-		return nil, nil, fmt.Errorf("%s names no pool: add pool = \"/path/of/the/pool.set\"", path)
+	if err := cfg.Validate(); err != nil {
+		return nil, nil, err
 	}
 	set, err := poolset.ParseFile(cfg.Pool)
 	if err != nil {
@@ -46,7 +48,10 @@ func startsWithPoolSet(path string) (bool, error) {
 }
 
 // maxTargets is how many copies a state slot can name.
-const maxTargets = 8
+const maxTargets = wire.MaxPeers
+
+// The pipeline takes them all, with the local copy.
+var _ [commit.MaxCopies - 1 - maxTargets]struct{}
 
 // checkTargets refuses a table that no REPLICA line uses, and two replicas with the same address and name.
 func checkTargets(cfg *config.Mount, set *poolset.Set) error {
