@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -66,46 +65,6 @@ type PoolStatus struct {
 	Class  string `json:"durability,omitempty"`
 	Lanes  int    `json:"lanes,omitempty"`
 	Failed bool   `json:"failed,omitempty"` // a flush of the session failed
-}
-
-// listenAdmin takes the socket at path. Only its owner may connect.
-func listenAdmin(path string) (*net.UnixListener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("admin socket: %w", err)
-	}
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	// The mode must be right from the beginning: between bind and chmod anyone could connect.
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
-	if err != nil {
-		return nil, fmt.Errorf("admin socket %s: %w", path, err)
-	}
-	return l, nil
-}
-
-// removeStale removes the socket of a daemon that is no more.
-func removeStale(path string) error {
-	fi, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("admin socket: %w", err)
-	}
-	if fi.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("admin socket %s: there is something that is no socket: remove it, or name another path", path)
-	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return fmt.Errorf("admin socket %s: another pmemfs-target uses it: end it, or name another path", path)
-	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("admin socket: %w", err)
-	}
-	return nil
 }
 
 func (s *Server) acceptAdmin() {

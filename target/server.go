@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/unixsock"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
 )
@@ -77,8 +78,12 @@ func (s *Server) listen() error {
 	if s.fabric, err = s.device.Listen(cfg.Fabric); err != nil {
 		return fmt.Errorf("listen for lanes (fabric = %q): %w", cfg.Fabric, explain(err))
 	}
-	if s.admin, err = listenAdmin(cfg.Socket); err != nil {
-		return err
+	s.admin, err = unixsock.Listen(cfg.Socket)
+	if errors.Is(err, unixsock.ErrInUse) {
+		err = fmt.Errorf("%w: end the other pmemfs-target, or name another path", err)
+	}
+	if err != nil {
+		return fmt.Errorf("listen for administrators (socket = %q): %w", cfg.Socket, err)
 	}
 	return nil
 }

@@ -603,7 +603,7 @@ func TestListen_AddressInUse(t *testing.T) {
 		t.Errorf("fabric address in use: %v", err)
 	}
 	cfg = *r.cfg
-	if _, err := Listen(&cfg, r.srv.device, quiet()); err == nil || !strings.Contains(err.Error(), "admin socket") {
+	if _, err := Listen(&cfg, r.srv.device, quiet()); err == nil || !strings.Contains(err.Error(), "socket = ") || !strings.Contains(err.Error(), "other pmemfs-target") {
 		t.Errorf("socket in use: %v", err)
 	}
 	cfg.Socket = filepath.Join(r.dir, "p.set")

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/pmemfs/pmemfs/internal/unixsock"
 )
 
 // requestTimeout bounds reading a request and writing its reply; the work between them is bounded by the daemon.
@@ -27,32 +27,19 @@ type Server struct {
 
 // Listen starts to serve the socket at path. handle may be called from several goroutines; each call must be bounded.
 func Listen(path string, handle func(Request) Reply) (*Server, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+	l, err := unixsock.Listen(path)
+	if errors.Is(err, unixsock.ErrInUse) {
+		err = fmt.Errorf("%w: unmount what it serves at this mount point first", err)
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("control socket %s: another daemon serves this mount point: unmount it first", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("control socket: remove the one of a dead daemon: %w", err)
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
 	s := &Server{listener: l, handle: handle, slots: make(chan struct{}, maxClients)}
-	s.wg.Add(1)
-	go s.accept()
+	s.wg.Go(s.accept)
 	return s, nil
 }
 
 func (s *Server) accept() {
-	defer s.wg.Done()
 	for {
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -64,8 +51,7 @@ func (s *Server) accept() {
 		}
 		select {
 		case s.slots <- struct{}{}:
-			s.wg.Add(1)
-			go s.serve(conn)
+			s.wg.Go(func() { s.serve(conn) })
 		default:
 			conn.Close()
 		}
@@ -73,7 +59,6 @@ func (s *Server) accept() {
 }
 
 func (s *Server) serve(conn net.Conn) {
-	defer s.wg.Done()
 	defer func() { <-s.slots }()
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(requestTimeout))
