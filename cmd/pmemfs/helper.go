@@ -3,16 +3,21 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/alecthomas/kong"
 )
 
-// commands are the words that start a subcommand; anything else in first place is a source or a mount point.
-var commands = map[string]bool{"mkpool": true, "mount": true, "umount": true, "sync": true, "status": true, "promote": true, "check": true, "version": true}
+// isCommand tells the words that start a subcommand; anything else in first place is a source or a mount point.
+func isCommand(word string) bool {
+	return slices.ContainsFunc(kong.Must(new(cli)).Model.Children, func(n *kong.Node) bool { return n.Name == word })
+}
 
 // isHelperForm tells what mount.fuse3 runs, `pmemfs SOURCE MOUNTPOINT -o OPTIONS` or `pmemfs MOUNTPOINT -o OPTIONS`, from a
 // subcommand. A path has a slash in it, a subcommand has none; a source without one is known by the options behind the mount point.
 func isHelperForm(args []string) bool {
-	if len(args) == 0 || commands[args[0]] || strings.HasPrefix(args[0], "-") {
+	if len(args) == 0 || isCommand(args[0]) || strings.HasPrefix(args[0], "-") {
 		return false
 	}
 	return strings.Contains(args[0], "/") || len(args) > 3 && strings.Contains(args[1], "/") && args[2] == "-o"
