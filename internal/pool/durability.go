@@ -30,24 +30,17 @@ func (d Durability) String() string {
 	return fmt.Sprintf("durability %d", uint32(d))
 }
 
-// ParseDurability reads "memory" or "media".
-func ParseDurability(s string) (Durability, error) {
-	switch s {
-	case "memory":
-		return Memory, nil
-	case "media":
-		return Media, nil
-	}
-	return 0, fmt.Errorf("durability %q: expected \"memory\" or \"media\"", s)
-}
-
-// UnmarshalText is ParseDurability for configuration files.
+// UnmarshalText reads "memory" or "media", for configuration files and flags.
 func (d *Durability) UnmarshalText(text []byte) error {
-	v, err := ParseDurability(string(text))
-	if err == nil {
-		*d = v
+	switch string(text) {
+	case "memory":
+		*d = Memory
+	case "media":
+		*d = Media
+	default:
+		return fmt.Errorf("durability %q: expected \"memory\" or \"media\"", text)
 	}
-	return err
+	return nil
 }
 
 // check refuses a promise that is less than d.
