@@ -1,34 +1,3 @@
 // Package control is how `pmemfs sync`, `status` and `umount` talk to the daemon of a mount: one JSON object per line over a unix
 // socket in RunDir that only root may open. One request per connection, every step with a deadline.
 package control
-
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"path/filepath"
-)
-
-// RunDir holds the sockets of all mounts of this machine.
-const RunDir = "/run/pmemfs"
-
-// SocketPath is the socket of the daemon that serves mountpoint, an absolute path without symbolic links.
-func SocketPath(mountpoint string) string {
-	sum := sha256.Sum256([]byte(mountpoint))
-	return filepath.Join(RunDir, hex.EncodeToString(sum[:8])+".sock")
-}
-
-// Request is what a client asks: Op is "status" or "sync".
-type Request struct {
-	Op string `json:"op"`
-}
-
-// Reply answers it. Error is empty on success.
-type Reply struct {
-	Error  string  `json:"error,omitempty"`
-	Status *Status `json:"status,omitempty"`
-}
-
-const (
-	OpStatus = "status"
-	OpSync   = "sync"
-)
