@@ -12,14 +12,15 @@ import (
 	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
-// Refusal is why a request is not carried out. State is set with StatusFenced only.
+// Refusal is why a request is not carried out. State is set with StatusFenced only. Its message is the Text alone, which is for
+// this machine's administrator; an initiator gets the advice of the Status as well, from wire.RefusedError.
 type Refusal struct {
 	Status wire.Status
 	Text   string
 	State  *wire.State
 }
 
-func (r *Refusal) Error() string { return fmt.Sprintf("%s: %v", r.Text, r.Status) }
+func (r *Refusal) Error() string { return r.Text }
 func (r *Refusal) Unwrap() error { return r.Status }
 
 func refuse(s wire.Status, format string, args ...any) *Refusal {
