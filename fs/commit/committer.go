@@ -110,7 +110,8 @@ func (c *Committer) Drained(n int, seq uint64, err error) {
 	c.engine.Run(Event{Kind: Drained, Copy: n, Seq: seq, Err: err})
 }
 
-// wait returns when group lsn is durable everywhere. It is bounded: a copy that does not answer within its timeout reports an error.
+// wait returns when group lsn is durable everywhere. It is bounded as the drains are: a target that does not answer within its
+// timeout reports an error; the local copy takes as long as its disk does.
 func (c *Committer) wait(lsn uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,7 @@ func (m *Mounted) answer(req control.Request) control.Reply {
 	return control.Reply{Error: fmt.Sprintf("unknown request %q: the programs are of different versions", req.Op)}
 }
 
-// status never waits for a target.
+// status waits for a target no longer than posting a drain to it may take, see writeTimeout.
 func (m *Mounted) status() *control.Status {
 	st, space := m.pool.State(), m.vol.StatFS()
 	s := describe(m.Set, m.id, st)
