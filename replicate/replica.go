@@ -29,11 +29,8 @@ type Config struct {
 // Status of a replica, for people.
 type Status struct {
 	State      State
-	Err        error // why it is Refused, Failed or Suspended
-	Term       uint64
-	Address    string
-	Provider   string
-	Method     string
+	Err        error         // why it is Refused, Failed or Suspended
+	Method     string        // of persistency: "GPSPM"
 	Durability uint32        // what the target promises
 	AnswerAge  time.Duration // since the last sign of life
 	InFlight   int           // drains started and not reported
@@ -184,7 +181,7 @@ func (r *Replica) Status() Status {
 	defer r.mu.Unlock()
 	m := r.machine
 	return Status{
-		State: m.State(), Err: m.Err(), Term: m.id.Term, Address: r.cfg.Addr, Provider: r.cfg.Device.Name(), Method: "GPSPM",
+		State: m.State(), Err: m.Err(), Method: "GPSPM",
 		Durability: m.peer.Durability, AnswerAge: r.now() - m.heardAt, InFlight: m.n + len(r.reports), Sent: r.fab.sent.now(),
 	}
 }
