@@ -145,7 +145,12 @@ func (s *scene) killInitiator() error {
 	if err := s.a.Kill(); err != nil {
 		return err
 	}
-	if err := loop.Wait(); err == nil {
+	late := time.AfterFunc(time.Minute, func() { _ = loop.Process.Kill() })
+	err = loop.Wait()
+	switch {
+	case !late.Stop():
+		return errors.New("the append loop did not end within a minute although its file system was killed")
+	case err == nil:
 		return errors.New("the append loop ended without an error although its file system was killed")
 	}
 	return nil

@@ -54,13 +54,15 @@ func (t *Target) Start() (err error) {
 // Kill ends the daemon with SIGKILL.
 func (t *Target) Kill() error { return t.end(syscall.SIGKILL) }
 
-// Terminate ends it with SIGTERM; it must exit with 0.
+// Terminate ends it with SIGTERM; it must exit with 0, within commandTimeout.
 func (t *Target) Terminate() error { return t.end(syscall.SIGTERM) }
 
 func (t *Target) end(sig syscall.Signal) error {
 	if err := t.cmd.Process.Signal(sig); err != nil {
 		return err
 	}
+	late := time.AfterFunc(commandTimeout, func() { _ = t.cmd.Process.Kill() })
+	defer late.Stop()
 	err := t.cmd.Wait()
 	if sig == syscall.SIGKILL {
 		return nil
