@@ -5,12 +5,13 @@ package integration
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"sync"
 	"testing"
+
+	"github.com/pmemfs/pmemfs/integration/stage"
 )
 
-// bin holds pmemfs, pmemfs-target and workload, built from these sources.
+// bin is the directory of pmemfs, pmemfs-target and workload, built from these sources.
 var bin string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -31,10 +32,6 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "integration:", err)
 		return 1
 	}
-	if err := build(); err != nil {
-		fmt.Fprintln(os.Stderr, "integration:", err)
-		return 1
-	}
 	return m.Run()
 }
 
@@ -48,20 +45,12 @@ func ready() error {
 	return nil
 }
 
-// build makes the programs, under the race detector if the tests are.
-func build() error {
-	root, err := filepath.Abs("..")
-	if err != nil {
-		return err
-	}
-	args := []string{"build"}
+// build makes the programs, under the race detector if the tests are. It is called by tests, not before them: only then does the
+// go command note what stage.Build looks at.
+var build = sync.OnceValue(func() error {
+	args := []string{"./cmd/pmemfs", "./cmd/pmemfs-target", "./integration/workload"}
 	if race {
-		args = append(args, "-race")
+		args = append([]string{"-race"}, args...)
 	}
-	cmd := exec.Command("go", append(args, "-o", bin+"/", "./cmd/pmemfs", "./cmd/pmemfs-target", "./integration/workload")...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return nil
-}
+	return stage.Build("..", bin, args...)
+})

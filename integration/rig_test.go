@@ -64,6 +64,9 @@ func newStage(t *testing.T, s setup) *rig {
 // newBareStage has no target and no pool yet.
 func newBareStage(t *testing.T, s setup) *rig {
 	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
 	parent, durability := "/dev/shm", "memory"
 	if s.media {
 		parent, durability = "/var/tmp", "media"

@@ -11,16 +11,18 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pmemfs/pmemfs/integration/stage"
 )
 
 // build makes the program at the import path and returns its file.
 func build(t *testing.T, path string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), filepath.Base(path))
-	if out, err := exec.Command("go", "build", "-o", file, path).CombinedOutput(); err != nil {
-		t.Fatalf("go build %s: %v\n%s", path, err, out)
+	dir := t.TempDir()
+	if err := stage.Build("../..", dir, path); err != nil {
+		t.Fatal(err)
 	}
-	return file
+	return filepath.Join(dir, filepath.Base(path))
 }
 
 // startTarget runs a target daemon on a directory with a pool set file pool.set, and returns its control address and the file of the pool.
