@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,10 +38,11 @@ type options struct {
 	Listen      *string            `placeholder:"HOST:PORT" help:"Address of the control connections. Default: 127.0.0.1:7470."`
 	Fabric      *string            `placeholder:"HOST:PORT" help:"Address of the RDMA connections. Default: 127.0.0.1:7471."`
 	PoolDir     *string            `placeholder:"DIR" help:"Directory of the pool set files."`
-	Socket      *string            `placeholder:"PATH" help:"Unix socket for pmemfs promote. Default: /run/pmemfs/target.sock."`
+	Socket      *string            `placeholder:"PATH" help:"Unix socket for pmemfs promote and --status. Default: /run/pmemfs/target.sock."`
 	Durability  *config.Durability `placeholder:"CLASS" help:"Least promise of a pool that is served: media (its bytes survive a power cut) or memory (the death of a process only). Default: media."`
 	CRC         *bool              `negatable:"" help:"Ask for a checksum in every iWARP frame. Default: off."`
 	CheckConfig bool               `help:"Check the configuration and the flags, print what they mean, and exit."`
+	Status      bool               `help:"Ask the running daemon for the state of its pools, print it as JSON, and exit."`
 	Verbose     bool               `short:"v" help:"Log also what is of interest to developers only."`
 	Version     kong.VersionFlag   `short:"V" help:"Print the version and exit."`
 }
@@ -67,12 +69,25 @@ func (o *options) run(out io.Writer) error {
 			cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability, cfg.CRC)
 		return nil
 	}
+	if o.Status {
+		return printStatus(cfg.Socket, out)
+	}
 	log := logrus.New()
 	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
 	if o.Verbose {
 		log.SetLevel(logrus.DebugLevel)
 	}
 	return serve(cfg, log, out)
+}
+
+func printStatus(socket string, out io.Writer) error {
+	st, err := target.StatusVia(socket)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(st)
 }
 
 // load lays the flags over the configuration file and checks the result.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -275,5 +276,22 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("code %d\nstdout %q\nstderr %q", code, out, stderr)
 			}
 		})
+	}
+}
+
+func TestStatus_AsksTheDaemon(t *testing.T) {
+	_, conf := files(t)
+	if code, _, stderr := run(t, "--config", conf, "--status"); code != 1 || !strings.Contains(stderr, "no pmemfs-target is running") {
+		t.Errorf("without a daemon: exit %d, %q", code, stderr)
+	}
+	cmd, _, _ := daemon(t, nil, "--config", conf)
+	code, stdout, stderr := run(t, "--config", conf, "--status")
+	var st target.Status
+	if err := json.Unmarshal([]byte(stdout), &st); err != nil || code != 0 || st.Listen == "" || st.Dir == "" {
+		t.Errorf("exit %d, %v, %q, %q", code, err, stdout, stderr)
+	}
+	cmd.Process.Signal(unix.SIGTERM)
+	if code := wait(t, cmd); code != 0 {
+		t.Errorf("the daemon ended with %d", code)
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// askTimeout bounds a status request.
-	askTimeout = 2 * time.Second
+	// askTimeout bounds a status request: longer than the daemon may be held up by a network that takes nothing.
+	askTimeout = 5 * time.Second
 	// syncTimeout bounds a sync: longer than any sensible loss timeout, for bulk data on slow targets.
 	syncTimeout = 5 * time.Minute
 	// endTimeout bounds the wait for the daemon's end after the unmount.

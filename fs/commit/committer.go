@@ -3,6 +3,7 @@ package commit
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
@@ -30,6 +31,10 @@ type Committer struct {
 	pipe    *Pipeline // of the engine
 	closed  bool
 
+	// What a status and a close(2) ask for, as of the last change: mu can be held for as long as a disk or a network takes.
+	durable atomic.Uint64
+	failure atomic.Pointer[error]
+
 	kick     chan struct{} // a checkpoint may be due
 	stop     chan struct{} // closed by Close
 	finished chan struct{} // closed when the background goroutine has ended
@@ -52,8 +57,9 @@ func New(cfg Config) *Committer {
 		kick: make(chan struct{}, 1), stop: make(chan struct{}), finished: make(chan struct{}),
 	}
 	c.changed.L = &c.mu
-	c.engine = NewEngine(cfg.Volume, cfg.Region, c.wrap(cfg.Targets), cfg.Seq, Hooks{Wake: c.changed.Broadcast, Due: c.poke, Stopped: cfg.Failed})
+	c.engine = NewEngine(cfg.Volume, cfg.Region, c.wrap(cfg.Targets), cfg.Seq, Hooks{Wake: c.wake, Due: c.poke, Stopped: cfg.Failed})
 	c.pipe = c.engine.Pipeline()
+	c.durable.Store(c.pipe.Durable())
 	go c.background()
 	return c
 }
@@ -86,19 +92,26 @@ func (c *Committer) Settle() error {
 	return c.checkpoint(true)
 }
 
-// Err is the sticky failure, nil while healthy.
-func (c *Committer) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pipe.Err()
+// wake tells everybody that the pipeline has changed. Caller holds mu.
+func (c *Committer) wake() {
+	c.durable.Store(c.pipe.Durable())
+	if c.pipe.Err() != nil && c.failure.Load() == nil {
+		err := c.pipe.Err()
+		c.failure.Store(&err)
+	}
+	c.changed.Broadcast()
 }
 
-// Durable is the last group that is durable on every copy.
-func (c *Committer) Durable() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pipe.Durable()
+// Err is the sticky failure, nil while healthy. It never waits.
+func (c *Committer) Err() error {
+	if err := c.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
+
+// Durable is the last group that is durable on every copy. It never waits.
+func (c *Committer) Durable() uint64 { return c.durable.Load() }
 
 // Drains counts the drains started on the copies, the local one included.
 func (c *Committer) Drains() uint64 { return c.engine.Drains() }

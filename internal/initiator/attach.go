@@ -90,10 +90,11 @@ func (m *Mounted) connect(ctx context.Context) error {
 // writeTimeout bounds one write to the network: posting happens inside the committer, and a network that takes nothing must
 // not hold it up for longer than the loss timeout.
 func writeTimeout(loss time.Duration) time.Duration {
+	const longest = 2 * time.Second
 	if loss == 0 {
-		return time.Second
+		return longest
 	}
-	return loss / 2
+	return min(loss/2, longest)
 }
 
 // claim is step 5.
