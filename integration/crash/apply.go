@@ -80,7 +80,7 @@ func (w *World) apply(o Op) {
 	case Sync:
 		w.sync()
 	case Flip:
-		w.checkpoint()
+		w.startFlip(false)
 	case Settle:
 		w.settle()
 	case Reclaim:
@@ -340,6 +340,8 @@ func (w *World) startFlip(settle bool) {
 
 // settle makes all copies equal, as an unmount does.
 func (w *World) settle() {
+	defer func(was bool) { w.alone = was }(w.alone)
+	w.alone = true
 	w.sync()
 	w.until(func() bool { return len(w.acks) == 0 })
 	w.flip(true)

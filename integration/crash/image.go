@@ -3,6 +3,8 @@ package crash
 import (
 	"fmt"
 
+	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
@@ -19,6 +21,10 @@ type copyUnderTest struct {
 	seen map[uint64]seen // images that were judged, by hash
 	// marking: the state slot is being written that says whether the copy is Inconsistent.
 	marking bool
+	floor   uint64         // group that is sealed for sure
+	event   pmemtest.Event // the present one
+	events  int            // so far
+	term    uint64         // in the header for sure
 }
 
 // seen is what an image recovered to. An Inconsistent one has no line.
@@ -45,46 +51,83 @@ func (w *World) watch(c *copyUnderTest) {
 // the target.
 func (w *World) event(c *copyUnderTest, e pmemtest.Event) {
 	w.counts.Events.Add(1)
+	c.event = e
+	c.events++
 	w.noteClosed()
 	if c.name != w.cfg.Blind {
+		first := true // the image of what is durable for sure comes first
 		c.region.Images(w.cfg.Effort, w.rnd, func(m *pmemtest.Image) bool {
-			if err := w.examine(c, m); err != nil {
+			if err := w.examine(c, m, first); err != nil {
 				w.failAt(fmt.Sprintf("%s at a %v, image: %v", c.name, e, m), err)
 			}
+			first = false
 			return true
 		})
+		if err := w.ahead(c); err != nil {
+			w.failAt(fmt.Sprintf("%s at a %v", c.name, e), err)
+		}
 	}
 	if c == w.primary.copyUnderTest {
 		w.mishap()
+		w.explode()
 		w.beside()
 	}
 }
 
 // examine judges an image, unless an equal one was judged on the same line.
-func (w *World) examine(c *copyUnderTest, m *pmemtest.Image) (err error) {
+func (w *World) examine(c *copyUnderTest, m *pmemtest.Image, first bool) (err error) {
 	s, ok := c.seen[m.Hash]
 	if ok {
+		if first {
+			c.floor = s.lsn
+		}
+		w.observe(c, s)
 		w.counts.Same.Add(1)
 		return c.judge.settled(s, c.line)
 	}
 	w.counts.Images.Add(1)
+	w.counts.Digest.Add(m.Hash)
 	m.Bytes(func(b []byte) {
 		if w.cfg.Setup != Bare {
-			s.inconsistent, err = c.header(b)
+			s.inconsistent, err = c.header(b, first)
 		}
 		if err == nil && !s.inconsistent {
 			s.lsn, s.clock, err = c.judge.image(b, c.line, w.flipping(), m.Hash%8 == 0)
 		}
 	})
 	c.seen[m.Hash] = s
+	if first {
+		c.floor = s.lsn
+	}
+	w.observe(c, s)
 	return err
 }
 
+// ahead tests that no super of the target stands for a group that the local copy has not sealed for sure.
+func (w *World) ahead(c *copyUnderTest) error {
+	if !w.mounted || w.other == nil || c != w.other.copyUnderTest || c.line != w.line || w.cfg.Blind != "" {
+		return nil
+	}
+	for _, off := range volume.SealWords(c.region) {
+		s, err := layout.DecodeSuper(c.region.Bytes()[off:off+layout.BlockSize], poolUUID)
+		if err == nil && s.LSN > w.primary.floor {
+			return fmt.Errorf("the super of epoch %d stands for group %d, and the local copy has sealed group %d", s.Epoch, s.LSN, w.primary.floor)
+		}
+	}
+	return nil
+}
+
 // header tests what stands in the pool header: whoever promotes or mounts decides by it.
-func (c *copyUnderTest) header(b []byte) (inconsistent bool, err error) {
-	info, err := pool.InspectBytes(&poolset.Set{File: "image"}, b)
+func (c *copyUnderTest) header(b []byte, first bool) (inconsistent bool, err error) {
+	info, err := pool.InspectBytes(setOf(c.name), b)
 	if err != nil {
 		return false, err
+	}
+	if info.State.Term < c.term {
+		return false, fmt.Errorf("the copy had the term %d for sure, and has the term %d now", c.term, info.State.Term)
+	}
+	if first {
+		c.term = info.State.Term
 	}
 	inconsistent = info.State.Flags&poolset.Inconsistent != 0 || info.State.Gen == 0 || info.State.Writer.IsZero()
 	switch {

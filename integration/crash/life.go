@@ -20,17 +20,17 @@ type life struct {
 	qp       verbs.QP           // of its lane
 	nested   bool               // the committer is at work, and an operation runs beside it
 
+	alone bool // no other thread changes anything
+
 	model  *model
 	line   *line
 	closed uint64 // last group of which the line knows what it stands for
 	acks   []ack  // fsyncs that wait
-	acked  int
 	due    bool   // a checkpoint
 	flips  uint64 // supers asked for
 	want   uint64 // group that some thread waits for
 	told   uint64 // as far as the committer knows
 	limit  uint64 // if not 0: the changes that the copy had which was promoted; nothing later may be acknowledged
-	full   int    // operations that ran out of space
 }
 
 func (l *life) pipe() *commit.Pipeline { return l.engine.Pipeline() }
@@ -55,10 +55,14 @@ func (w *World) beside() {
 	if w.nested || !w.mounted {
 		return
 	}
-	for n := w.rnd.IntN(4); n > 0; n-- {
+	steps := w.rnd.IntN(4)
+	if w.rnd.IntN(8) == 0 {
+		steps *= 20 // the local copy is slow
+	}
+	for range steps {
 		w.remote()
 	}
-	if w.rnd.IntN(6) > 0 {
+	if w.alone || w.rnd.IntN(6) > 0 {
 		return
 	}
 	w.nested = true

@@ -86,6 +86,7 @@ func (n *node) wrote(v version, off int, c byte) bool {
 // model is the live state.
 type model struct {
 	dirs  [2]volume.Ino
+	more  int // files in the root that nobody looks at
 	names map[Path]*node
 	held  []*node // held nodes without a name included
 	// clock counts the changes that a group has got.
@@ -97,6 +98,7 @@ type state struct {
 	clock   uint64
 	entries []entry // sorted by path
 	inodes  uint64
+	more    int    // files in the root that nobody looks at
 	before  *state // the group was closed in the middle of an operation: the state before it is right too
 }
 
@@ -111,7 +113,7 @@ type entry struct {
 }
 
 func (m *model) state() *state {
-	s := &state{clock: m.clock, inodes: uint64(len(m.dirs))}
+	s := &state{clock: m.clock, more: m.more, inodes: uint64(len(m.dirs) + m.more)}
 	seen := make(map[*node]bool, len(m.names))
 	for p, n := range m.names {
 		s.entries = append(s.entries, entry{p, n, n.mode, n.links, n.xattr, n.flushed, len(n.versions) - 1})

@@ -25,13 +25,18 @@ func (w *World) begin() {
 	fresh := w.format()
 	w.life = &life{}
 	a := &host{copyUnderTest: &copyUnderTest{name: "local copy", id: poolset.UUID{1}}}
-	st := (&model{dirs: rootDirs}).state()
+	m := &model{dirs: rootDirs}
+	if w.cfg.Ballast > 0 {
+		m.more = 1
+	}
+	st := m.state()
 	origin := newLine(1, st)
 	if w.cfg.Setup == Bare {
 		w.primary = a
 		a.line = origin
 		w.plug(a, fresh)
-		w.mountBare(1)
+		w.term = 1
+		w.mountBare(w.term)
 		return
 	}
 	b := &host{copyUnderTest: &copyUnderTest{name: "target", id: poolset.UUID{2}}}
@@ -76,6 +81,13 @@ func (w *World) format() []byte {
 	}
 	if err == nil {
 		_, err = v.Make(volume.Root, "dir", volume.Make{Mode: 0o40755})
+	}
+	if err == nil && w.cfg.Ballast > 0 {
+		var a volume.Attr
+		a, err = v.Make(volume.Root, "ballast", volume.Make{Mode: 0o100600})
+		if err == nil {
+			err = v.Fallocate(a.Ino, 0, w.cfg.Ballast)
+		}
 	}
 	if err == nil {
 		_, err = v.SettleEpoch()
@@ -199,21 +211,21 @@ func (w *World) live(v *volume.Volume, found volume.Recovered, seq uint64) {
 	w.engine = commit.NewEngine(v, h.region, targets, seq, commit.Hooks{Due: func() { l.due = true }})
 	w.mounted = true
 	h.follow(w.line)
+	h.floor = found.LSN
+	if found.Slot != nil {
+		w.flips = 1 // until then there is one super slot only
+	}
 }
 
 // adopt makes the model of a life from the state that it recovered to, and the content found.
 func (w *World) adopt(st *state) *model {
-	m := &model{dirs: rootDirs, names: make(map[Path]*node), clock: st.clock}
+	m := &model{dirs: rootDirs, more: st.more, names: make(map[Path]*node), clock: st.clock}
 	copies := make(map[*node]*node)
 	for _, e := range st.entries {
 		n := copies[e.node]
 		if n == nil {
 			n = &node{ino: e.node.ino, dir: e.node.dir, mode: e.mode, links: e.links, xattr: e.xattr}
 			n.versions = []version{{data: w.found(e)}}
-			if w.cfg.Setup == Bare {
-				// Nobody flushed what the process before had stored: it may still be lost.
-				n.writes = append(n.writes, write{0, e.node.versions[e.lo].data})
-			}
 			copies[e.node] = n
 		}
 		m.names[e.path] = n
@@ -287,16 +299,43 @@ func (w *World) choose(h *host) (b []byte) {
 	return b
 }
 
+// doom ends the life now, or at one of the next events of the local copy, in the middle of whatever is under way then.
+func (w *World) doom(o Op) {
+	if w.bomb = w.rnd.IntN(16); w.bomb > 0 {
+		w.fate = o.Kind
+		return
+	}
+	w.die(o.Kind)
+}
+
+// explode is called at each event of the local copy.
+func (w *World) explode() {
+	if w.bomb == 0 || !w.mounted || w.nested {
+		return
+	}
+	if w.bomb--; w.bomb == 0 {
+		panic(crashed{})
+	}
+}
+
+func (w *World) die(k Kind) {
+	w.bomb = 0
+	if k == Restart {
+		w.restart()
+	} else {
+		w.powerLoss()
+	}
+}
+
 // powerLoss of the initiator's machine, perhaps of both, and a new mount.
 func (w *World) powerLoss() {
 	h := w.primary
 	w.endLife()
 	w.plug(h, w.choose(h))
 	if w.cfg.Setup == Bare {
-		term := w.term + 1
 		w.life = &life{}
-		w.term = term
-		w.mountBare(term)
+		w.term++
+		w.mountBare(w.term)
 		return
 	}
 	if w.other != nil && w.rnd.IntN(4) == 0 {
@@ -309,7 +348,7 @@ func (w *World) powerLoss() {
 func (w *World) restart() {
 	w.endLife()
 	if w.cfg.Setup == Bare {
-		w.primary.region.Reopen()
+		w.settleData()
 		w.life = &life{}
 		w.term++
 		w.mountBare(w.term)
@@ -322,11 +361,23 @@ func (w *World) restart() {
 	w.remount()
 }
 
+// settleData makes persistent what a process that died had stored into files, which in a pool is part of opening it. Super slots and log stay as they
+// are: the volume must not rely on others for those.
+func (w *World) settleData() {
+	h := w.primary
+	h.region.Reopen()
+	h.region.OnEvent(nil)
+	_ = pmem.Drain(h.region, []pmem.Range{{Off: w.vol.LogEnd(), Len: w.cfg.Size - w.vol.LogEnd()}}, pmem.Seal{})
+	h.region.OnEvent(func(e pmemtest.Event) { w.event(h.copyUnderTest, e) })
+}
+
 // remount mounts the primary with its target, or with the copy that was the primary before.
 func (w *World) remount() {
 	t := w.other
 	if t == nil && w.spare != nil {
 		t, w.spare = w.spare, nil
+	}
+	if t != nil && t.daemon == nil {
 		w.serve(t)
 	}
 	w.mount(w.primary, t)
@@ -381,6 +432,7 @@ func (w *World) promote() {
 	if t == nil || t.line == nil {
 		return
 	}
+	w.bomb = 0
 	dead := w.rnd.IntN(2) == 0
 	if dead {
 		w.endLife()
@@ -424,11 +476,13 @@ func (w *World) outlive(t *host) {
 
 // unmount unmounts cleanly, compares the copies, and mounts again.
 func (w *World) unmount() {
+	w.bomb = 0
 	w.settle()
 	w.compare()
 	if w.cfg.Setup == Bare {
 		return
 	}
+	w.alone = true // nobody has the mount any more
 	err := w.attached.MarkClean()
 	if err == nil && w.stepper != nil {
 		err = w.stepper.Close(context.Background())

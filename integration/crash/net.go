@@ -25,6 +25,7 @@ type link struct {
 	life     *life
 	conn     uint32 // its number at the initiator
 	up, down []wire.Frame
+	line     *line // of the initiator when it sent the last frame
 	dialing  bool
 	closed   bool // by the initiator, or with it
 	hung     bool // by the target, or with it
@@ -57,7 +58,12 @@ func (h *host) open(role string) (*pool.Pool, error) {
 	return pool.OpenRegion(h.set(), h.region, pool.OpenOptions{Role: role, Durability: pool.Media})
 }
 
-func (h *host) set() *poolset.Set { return &poolset.Set{File: h.name} }
+func (h *host) set() *poolset.Set { return setOf(h.name) }
+
+// setOf is a pool set that only gives messages a name.
+func setOf(name string) *poolset.Set {
+	return &poolset.Set{File: name, Parts: []poolset.Part{{Path: name}}}
+}
 
 // daemonWorld is the world of a daemon.
 type daemonWorld struct {
@@ -108,7 +114,10 @@ func (m mountWorld) Dial(conn uint32) {
 func (m mountWorld) Send(conn uint32, f wire.Frame) {
 	for _, l := range m.w.links {
 		if l.life == m.l && l.conn == conn {
-			l.up = append(l.up, f)
+			l.up, l.line = append(l.up, f), m.w.primary.line
+			if f.Type == wire.TypeClaim && m.w.fuse > 0 && m.w.rnd.IntN(4) == 0 {
+				m.w.fuse = 1 // a claim that outlives its sender
+			}
 		}
 	}
 }
@@ -272,8 +281,8 @@ func (w *World) request(l *link, f wire.Frame) {
 	c := w.other.copyUnderTest
 	var s wire.SetState
 	before, marks := c.line, s.Decode(f.Body) == nil && s.Set&wire.FlagInconsistent != 0
-	if !marks && l.life == w.life {
-		c.follow(w.primary.line) // from here on the copy claims to be whole
+	if !marks {
+		c.follow(l.line) // from here on the copy claims to be whole
 	}
 	c.marking = true
 	w.other.daemon.Frame(l.id, f)

@@ -7,35 +7,60 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 )
 
-// weights of the operations of a random workload, in order of Kind.
-var weights = [kinds]int{Create: 10, Mkdir: 2, Write: 22, Truncate: 5, Fallocate: 3, Unlink: 8, Rename: 8, Link: 3, Chmod: 2, Xattr: 4,
+// profile is a kind of workload.
+type profile struct {
+	weights [kinds]int
+	names   int  // in each directory
+	big     bool // files of many blocks
+	ballast int  // blocks
+	factor  int  // of the number of operations
+}
+
+var usual = [kinds]int{Create: 10, Mkdir: 2, Write: 22, Truncate: 5, Fallocate: 3, Unlink: 8, Rename: 8, Link: 3, Chmod: 2, Xattr: 4,
 	Hold: 2, Forget: 2, Fsync: 14, Sync: 2, Flip: 3, Settle: 1, Reclaim: 2, Deliver: 8}
 
-// Random is a configuration of n operations that follows from seed.
+// profiles: small files; large ones that fill the pool; little space, so that what is freed is used again at once; and so many changes
+// of attributes that the log wraps.
+var profiles = []profile{
+	{weights: usual, names: 8, factor: 1},
+	{weights: usual, names: 4, factor: 1, big: true},
+	{weights: [kinds]int{Create: 6, Write: 20, Truncate: 8, Unlink: 8, Rename: 6, Xattr: 4, Fsync: 16, Sync: 3, Flip: 2, Reclaim: 8, Deliver: 4},
+		names: 3, factor: 1, ballast: 1},
+	{weights: [kinds]int{Create: 6, Unlink: 1, Write: 2, Xattr: 60, Chmod: 20, Fsync: 2, Flip: 1, Deliver: 2}, names: 8, factor: 4},
+}
+
+// Random is a configuration of about n operations that follows from seed.
 func Random(seed uint64, n int) Config {
+	return profiles[seed%uint64(len(profiles))].config(seed, n)
+}
+
+// config is a workload of this kind.
+func (p *profile) config(seed uint64, n int) Config {
 	rnd := rand.New(rand.NewPCG(seed, 0x6f7073))
-	cfg := Config{Seed: seed, Size: 1 << 20, Effort: pmemtest.Effort{Subsets: 5, Singles: 6, Random: 6}}
+	cfg := Config{Seed: seed, Size: 1 << 20, Effort: Quick}
 	if rnd.IntN(4) == 0 {
 		cfg.Mode = pmemtest.Pages
 	}
 	cfg.Volume = volume.Params{NodeSize: []uint32{1024, 1024, 2048, 4096}[rnd.IntN(4)], LogLen: 64 << 10}
+	if p.ballast > 0 {
+		cfg.Ballast = uint64(120+rnd.IntN(60)) << 12
+	}
 	sum := 0
-	for _, w := range weights {
+	for _, w := range p.weights {
 		sum += w
 	}
-	names := 2 + rnd.IntN(8)
-	big := rnd.IntN(3) == 0 // large files fill the pool
-	for range n {
-		cfg.Ops = append(cfg.Ops, randomOp(rnd, sum, names, big))
+	names := 2 + rnd.IntN(p.names)
+	for range n * p.factor {
+		cfg.Ops = append(cfg.Ops, randomOp(rnd, p, sum, names))
 	}
 	return cfg
 }
 
-func randomOp(rnd *rand.Rand, sum, names int, big bool) Op {
+func randomOp(rnd *rand.Rand, p *profile, sum, names int) Op {
 	path := func() Path { return Path{uint8(rnd.IntN(2)), uint8(rnd.IntN(names))} }
 	o := Op{A: path(), B: path()}
 	x := rnd.IntN(sum)
-	for k, w := range weights {
+	for k, w := range p.weights {
 		if x -= w; x < 0 {
 			o.Kind = Kind(k)
 			break
@@ -43,9 +68,9 @@ func randomOp(rnd *rand.Rand, sum, names int, big bool) Op {
 	}
 	switch o.Kind {
 	case Write, Fallocate, Truncate:
-		o.Off, o.Len = place(rnd, big)
+		o.Off, o.Len = place(rnd, p.big)
 	case Xattr:
-		o.Len = []uint32{0, 1, 200, 257, 5000}[rnd.IntN(5)]
+		o.Len = []uint32{0, 1, 200, 250, 256, 257, 5000}[rnd.IntN(7)]
 	case Deliver:
 		o.Len = uint32(rnd.IntN(6))
 	}
@@ -68,10 +93,18 @@ func place(rnd *rand.Rand, big bool) (off, n uint32) {
 func Lives(seed uint64, n int) Config {
 	cfg := Random(seed, n)
 	rnd := rand.New(rand.NewPCG(seed, 0x6c6976))
-	cfg.Setup = Mirrored
-	cfg.Mounts = true
+	cfg.Setup, cfg.Mounts = Mirrored, true
 	cfg.Unordered = rnd.IntN(4) == 0
-	ends := []Kind{PowerLoss, PowerLoss, Restart, TargetLoss, TargetLoss, Promote, Unmount, LinkLoss, LinkLoss}
+	return cfg.with(rnd, PowerLoss, PowerLoss, Restart, TargetLoss, TargetLoss, Promote, Unmount, LinkLoss, LinkLoss)
+}
+
+// BareLives is the same for a volume on one copy alone, which no pool opens for it.
+func BareLives(seed uint64, n int) Config {
+	return Random(seed, n).with(rand.New(rand.NewPCG(seed, 0x6c6976)), PowerLoss, Restart, Restart)
+}
+
+// with replaces some operations by ends of a life.
+func (cfg Config) with(rnd *rand.Rand, ends ...Kind) Config {
 	for i := range cfg.Ops {
 		if rnd.IntN(16) == 0 {
 			cfg.Ops[i] = Op{Kind: ends[rnd.IntN(len(ends))]}

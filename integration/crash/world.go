@@ -28,7 +28,9 @@ type Config struct {
 	Effort pmemtest.Effort
 	Volume volume.Params
 	Size   uint64 // bytes of the pool
-	Ops    []Op
+	// Ballast are bytes that a file takes away, so that space is short.
+	Ballast uint64
+	Ops     []Op
 	// Keep decides which operation of Ops is run; nil: all. The reducer leaves some out.
 	Keep []bool
 	// Mounts also judges the images of the first mount, with a full copy.
@@ -41,18 +43,26 @@ type Config struct {
 
 // Counts are shared by all runs of a process.
 type Counts struct {
-	Images, Same, Events, Sequences, Acks, Mounts, Full atomic.Uint64
+	Images    atomic.Uint64 // judged
+	Same      atomic.Uint64 // equal to one that was judged
+	Digest    atomic.Uint64 // of the images judged, whatever their order
+	Events    atomic.Uint64
+	Sequences atomic.Uint64 // runs
+	Acks      atomic.Uint64 // fsyncs that were acknowledged
+	Mounts    atomic.Uint64
+	Full      atomic.Uint64 // operations that ran out of space
 }
 
 // World is one run: the machines, the model, and the images of all copies at each event.
 type World struct {
-	cfg    Config
-	counts *Counts
-	rnd    *rand.Rand
-	clock  int64         // of the volumes
-	time   time.Duration // of the network
-	step   int           // operation under way
-	at     int           // next operation
+	cfg     Config
+	counts  *Counts
+	observe func(c *copyUnderTest, s seen) // told of each image that was judged
+	rnd     *rand.Rand
+	clock   int64         // of the volumes
+	time    time.Duration // of the network
+	step    int           // operation under way
+	at      int           // next operation
 
 	*life   // the mount
 	primary *host
@@ -68,6 +78,10 @@ type World struct {
 	term   uint64 // of a bare mount
 	fuse   int    // events of a mount until something goes wrong, 0 = nothing does
 	broken bool   // it did
+	acked  int    // fsyncs
+	full   int    // operations that ran out of space
+	bomb   int    // events of the local copy until the life ends, 0 = it does not
+	fate   Kind   // how
 }
 
 // host is a machine with a copy of the pool.
@@ -113,15 +127,24 @@ func (w *World) id() uint64 {
 }
 
 // Run runs the configuration and returns what it violated, nil if nothing. Counts may be shared by runs at the same time.
-func Run(cfg Config, counts *Counts) (failure *Failure) {
-	w := &World{cfg: cfg, counts: counts, rnd: rand.New(rand.NewPCG(cfg.Seed, 0x706d656d)), clock: 1_000_000}
+func Run(cfg Config, counts *Counts) *Failure {
+	return newWorld(cfg, counts).outcome()
+}
+
+func newWorld(cfg Config, counts *Counts) *World {
+	return &World{cfg: cfg, counts: counts, rnd: rand.New(rand.NewPCG(cfg.Seed, 0x706d656d)), clock: 1_000_000,
+		observe: func(*copyUnderTest, seen) {}}
+}
+
+// outcome runs w.
+func (w *World) outcome() (failure *Failure) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case *Failure:
 			failure = p
 		default:
-			failure = &Failure{Config: cfg, Step: w.step, Where: "panic", Err: fmt.Errorf("%v\n%s", p, debug.Stack())}
+			failure = &Failure{Config: w.cfg, Step: w.step, Where: "panic", Err: fmt.Errorf("%v\n%s", p, debug.Stack())}
 		}
 	}()
 	w.run()
@@ -132,11 +155,25 @@ func (w *World) run() {
 	w.counts.Sequences.Add(1)
 	w.begin()
 	for o, ok := w.next(); ok; o, ok = w.next() {
-		w.do(o)
-		w.catchUp()
+		w.survive(o)
 	}
 	w.end()
 	w.counts.Acks.Add(uint64(w.acked))
+	w.counts.Full.Add(uint64(w.full))
+}
+
+// survive does one operation, and a new mount if the life ends meanwhile.
+func (w *World) survive(o Op) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(crashed); !ok {
+				panic(p)
+			}
+			w.die(w.fate)
+		}
+	}()
+	w.do(o)
+	w.catchUp()
 }
 
 // next is the next operation of the workload.
@@ -155,10 +192,8 @@ func (w *World) next() (Op, bool) {
 // do does one operation.
 func (w *World) do(o Op) {
 	switch o.Kind {
-	case PowerLoss:
-		w.powerLoss()
-	case Restart:
-		w.restart()
+	case PowerLoss, Restart:
+		w.doom(o)
 	case TargetLoss:
 		w.targetLoss()
 	case Promote:
@@ -178,6 +213,7 @@ func (w *World) do(o Op) {
 
 // end settles, compares the copies, and looks once more.
 func (w *World) end() {
+	w.bomb = 0
 	w.settle()
 	w.acknowledge()
 	if err := w.primary.judge.check(w.vol); err != nil {
@@ -215,7 +251,7 @@ func (w *World) tell() bool {
 // catchUp lets those go on that waited for the committer.
 func (w *World) catchUp() {
 	w.tell()
-	if w.due {
+	if w.due && w.rnd.IntN(8) == 0 { // the thread for checkpoints takes its time
 		w.startFlip(false)
 	}
 	w.acknowledge()

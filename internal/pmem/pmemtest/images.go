@@ -18,9 +18,6 @@ type Effort struct {
 	Random  int // beyond, so many images choose at random, half of them with torn units
 }
 
-// Full is the effort that docs/testing.md calls full.
-var Full = Effort{Subsets: 12, Singles: 1 << 20, Pairs: 24, Random: 200}
-
 // Image is one choice of a version for each unit, valid during the call that it was handed to.
 type Image struct {
 	r     *Region

@@ -1,0 +1,136 @@
+package crash
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
+)
+
+// light is what leaves time for all sequences.
+var light = pmemtest.Effort{Subsets: 3, Singles: 2, Random: 2}
+
+// each runs the specs on all processors.
+func each(t *testing.T, c *Counts, specs []Spec, config func(Spec) Config) {
+	t.Helper()
+	work := make(chan Spec)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for s := range work {
+				if f := Run(config(s), c); f != nil {
+					t.Error(Report(s, f))
+				}
+			}
+		})
+	}
+	for i, s := range specs {
+		if i%share == 0 && !t.Failed() {
+			work <- s
+		}
+	}
+	close(work)
+	wg.Wait()
+}
+
+// random are n runs of a kind.
+func random(kind string, n uint64) (specs []Spec) {
+	for seed := range n {
+		specs = append(specs, Spec{kind, seed + 1})
+	}
+	return specs
+}
+
+// TestCrash judges at least 200,000 different images: of all workloads of one and two operations, and of random ones with one
+// or two copies and one or many lives.
+func TestCrash(t *testing.T) {
+	var c Counts
+	t.Run("pairs", func(t *testing.T) {
+		var lists [][]Op
+		var specs []Spec
+		for ops := range sequences(2, false) {
+			specs = append(specs, Spec{"pair", uint64(len(lists))})
+			lists = append(lists, ops)
+		}
+		each(t, &c, specs, func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light) })
+	})
+	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "long-lives": 2} {
+		t.Run(kind, func(t *testing.T) {
+			each(t, &c, random(kind, n), func(s Spec) Config {
+				cfg, err := s.Config()
+				if err != nil {
+					t.Error(err)
+				}
+				return cfg
+			})
+		})
+	}
+	t.Logf("%d images, %d equal ones, %d events, %d runs, %d mounts, %d acknowledged fsyncs, %d operations without space",
+		c.Images.Load(), c.Same.Load(), c.Events.Load(), c.Sequences.Load(), c.Mounts.Load(), c.Acks.Load(), c.Full.Load())
+	if n := c.Images.Load(); share == 1 && n < 200_000 {
+		t.Errorf("only %d images were judged", n)
+	}
+	if share == 1 && (c.Full.Load() == 0 || c.Acks.Load() < 1000 || c.Mounts.Load() < 100) {
+		t.Error("the workloads do not reach what they are for")
+	}
+}
+
+// TestReplay: a seed gives the same run, bit for bit.
+func TestReplay(t *testing.T) {
+	for _, s := range []Spec{{"lives", 3}, {"mirrored", 5}, {"bare-lives", 6}} {
+		cfg, err := s.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first, second Counts
+		Run(cfg, &first)
+		Run(cfg, &second)
+		if first.Images.Load() == 0 || first.Images.Load() != second.Images.Load() || first.Digest.Load() != second.Digest.Load() || first.Events.Load() != second.Events.Load() {
+			t.Errorf("%v: %d images %x, and then %d images %x", s, first.Images.Load(), first.Digest.Load(), second.Images.Load(), second.Digest.Load())
+		}
+	}
+}
+
+// Fewer names mean fewer sequences, and every one is found once.
+func TestSequences_AllOnce(t *testing.T) {
+	count := func(length int, canonical bool) int {
+		seen := make(map[string]bool)
+		n := 0
+		for ops := range sequences(length, canonical) {
+			seen[list(ops)] = true
+			n++
+		}
+		if len(seen) != n {
+			t.Errorf("length %d: %d sequences, %d different ones", length, n, len(seen))
+		}
+		return n
+	}
+	one, two, canonical := count(1, false), count(2, false), count(2, true)
+	if one != 40 || two <= canonical || canonical <= one {
+		t.Errorf("%d, %d, %d sequences", one, two, canonical)
+	}
+}
+
+func TestSpec(t *testing.T) {
+	for _, text := range []string{"lives", "lives:", "lives:x", ":3"} {
+		if s, err := ParseSpec(text); err == nil {
+			if _, err = s.Config(); err == nil {
+				t.Errorf("%q was taken", text)
+			}
+		}
+	}
+	for _, text := range []string{"nothing:1", "pair:999999"} {
+		s, err := ParseSpec(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Config(); err == nil {
+			t.Errorf("%q has a configuration", text)
+		}
+	}
+	s, err := ParseSpec("lives:17")
+	if err != nil || s.String() != "lives:17" {
+		t.Error(s, err)
+	}
+}
