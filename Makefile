@@ -7,7 +7,7 @@ TAGS     := $(if $(SABOTAGE),sabotage_$(SABOTAGE))
 GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs/pmemfs/internal/version.Version=$(VERSION)"
 PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs
 
-.PHONY: all build install uninstall test test-race demo bench lint deps fuzz
+.PHONY: all build install uninstall test test-race crash mutants demo bench lint deps fuzz
 
 all: build
 
@@ -37,6 +37,12 @@ test: deps ## all tests, real mounts and real daemons included
 
 test-race: deps ## the same under the race detector
 	$(GO) test -race ./...
+
+crash: ## crash images until DURATION (20m) has passed; SEED and CURSOR say where to begin
+	$(GO) run ./integration/crash/cmd -duration $(or $(DURATION),20m) -seed $(or $(SEED),1) -cursor $(or $(CURSOR),0)
+
+mutants: ## deliberate faults, each of which the crash simulation must see
+	$(GO) test -tags mutants -count=1 ./integration/crash -run 'TestMutants|TestReduce'
 
 demo: ## the main job, end to end; SABOTAGE=drain makes it fail
 	$(GO) run ./integration/demo $(if $(SABOTAGE),-sabotage $(SABOTAGE))
