@@ -143,6 +143,7 @@ func (w *World) mount(h, t *host) {
 			w.fail(fmt.Errorf("mount: %w", err))
 		}
 		w.broken = false
+		w.counts.Cut.Add(1)
 		w.endLife()
 		if crashed {
 			w.plug(h, w.choose(h))
@@ -389,6 +390,7 @@ func (w *World) targetLoss() {
 	if t == nil {
 		return
 	}
+	w.counts.Losses.Add(1)
 	for _, l := range w.links {
 		l.hung = true
 	}
@@ -440,6 +442,7 @@ func (w *World) promote() {
 	if _, err := t.daemon.Promote(false, w.id()); err != nil {
 		w.fail(fmt.Errorf("promotion: %w", err))
 	}
+	w.counts.Promoted.Add(1)
 	if !dead {
 		w.outlive(t)
 		w.endLife()

@@ -143,7 +143,10 @@ func (m mountWorld) Break(conn uint32) {
 	}
 }
 
-func (m mountWorld) SyncID() uint64 { return m.w.id() }
+func (m mountWorld) SyncID() uint64 {
+	m.w.counts.Copies.Add(1)
+	return m.w.id()
+}
 
 func (m mountWorld) Drained(seq uint64, err error) {
 	if m.l.engine != nil {

@@ -51,6 +51,10 @@ type Counts struct {
 	Acks      atomic.Uint64 // fsyncs that were acknowledged
 	Mounts    atomic.Uint64
 	Full      atomic.Uint64 // operations that ran out of space
+	Copies    atomic.Uint64 // full copies begun
+	Cut       atomic.Uint64 // mounts that something interrupted
+	Promoted  atomic.Uint64
+	Losses    atomic.Uint64 // of a target
 }
 
 // World is one run: the machines, the model, and the images of all copies at each event.
