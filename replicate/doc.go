@@ -9,6 +9,9 @@
 // a drain whose outcome is unknown counts as failed. A drain waits no longer than the timeout for the next sign of the target, a
 // request no longer than RequestTimeout for its answer.
 //
+// An fsync, and what counts as one (fdatasync, msync, O_SYNC and O_DSYNC), is acknowledged when such a drain was reported for its group. close and a rename-over
+// drain nothing by themselves, and sync(2) and syncfs do not reach a FUSE server, so nothing of them is promised here.
+//
 // Not promised: order between WRITEs of a drain that was not reported, and anything about bytes never named by a drain.
 //
 // # Parts

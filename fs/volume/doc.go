@@ -25,6 +25,11 @@
 // lost, bytes overwritten in place may be old or new, and never are they another file's bytes. A truncation or a hole hurts
 // nothing that is durable before its own group is sealed: blocks cleared in part are replaced, others unmapped.
 //
+// So fsync, fdatasync, msync, and writes with O_SYNC or O_DSYNC are FlushFile and waiting for its group on every copy;
+// fdatasync saves nothing. A rename over a file takes the content of its source along: a crash shows the old or the new
+// file. Not promised: close writes nothing; sync(2) and syncfs do not reach a FUSE server; an overwrite in place is not
+// atomic, and a write that was not flushed may survive in part.
+//
 // # Concurrency
 //
 // A Volume is safe for concurrent use; one lock protects it all, taken inside each method and never held while waiting

@@ -13,9 +13,6 @@ import (
 // This file applies the operations of a workload to the volume and to the model. An operation whose names do not fit is
 // left out, so that a list from which a reducer took some still makes sense.
 
-// errFull is what the file system would report as ENOSPC.
-var errFull = errors.New("no space left after two checkpoints")
-
 // apply does one operation of the file system.
 func (w *World) apply(o Op) {
 	m := w.model
@@ -41,6 +38,23 @@ func (w *World) apply(o Op) {
 		if n != nil && !n.dir {
 			w.change(func() error { return w.vol.Fallocate(n.ino, uint64(o.Off), uint64(o.Len)) },
 				func() { n.resize(max(len(n.data()), int(o.Off+o.Len))) })
+		}
+	case Prealloc:
+		if n != nil && !n.dir {
+			w.change(func() error { return w.vol.Preallocate(n.ino, uint64(o.Off), uint64(o.Len)) }, func() {})
+		}
+	case Punch, Zero:
+		if n != nil && !n.dir {
+			w.zero(o, n)
+		}
+	case Exchange:
+		if n != nil && other != nil && n != other {
+			w.change(func() error { return w.vol.Rename(dir, o.A.name(), to, o.B.name(), volume.RenameExchange) },
+				func() { m.names[o.A], m.names[o.B] = other, n })
+		}
+	case Tmpfile:
+		if n == nil {
+			w.tmpfile(o, dir)
 		}
 	case Unlink:
 		if n != nil {
@@ -119,6 +133,55 @@ func (w *World) rename(o Op, n, other *node, dir, to volume.Ino) {
 		delete(w.model.names, o.A)
 		w.model.names[o.B] = n
 	})
+}
+
+// zero punches a hole or zeroes a range, which may take several groups: until it is done each byte is the old one or zero.
+func (w *World) zero(o Op, n *node) {
+	off, end, size := int(o.Off), int(o.Off+o.Len), len(n.data())
+	do := func() error { return w.vol.PunchHole(n.ino, uint64(o.Off), uint64(o.Len)) }
+	if o.Kind == Zero {
+		do = func() error { return w.vol.ZeroRange(n.ino, uint64(o.Off), uint64(o.Len), false) }
+		size = max(size, end)
+	}
+	if size > maxFile {
+		return
+	}
+	n.writes = append(n.writes, write{off, make([]byte, end-off)})
+	w.change(do, func() {
+		data := make([]byte, size)
+		copy(data, n.data())
+		if off < size {
+			clear(data[off:min(end, size)])
+		}
+		n.set(data)
+		n.flush()
+	})
+}
+
+// tmpfile makes a file without a name, which is held once, writes to it and gives it a name.
+func (w *World) tmpfile(o Op, dir volume.Ino) {
+	const mode = syscall.S_IFREG | 0o600
+	var n *node
+	w.change(func() error {
+		a, err := w.vol.Tmpfile(dir, volume.Make{Mode: mode})
+		if err == nil {
+			n = newNode(a.Ino, false, mode)
+		}
+		return err
+	}, func() {
+		n.links, n.held = 0, true
+		w.model.held = append(w.model.held, n)
+	})
+	if n == nil {
+		return
+	}
+	w.write(n, 0, int(o.Len))
+	if w.model.names[o.A] == nil {
+		w.change(func() error { return second(w.vol.Link(n.ino, dir, o.A.name())) }, func() {
+			w.model.names[o.A] = n
+			n.links = 1
+		})
+	}
 }
 
 func (w *World) setXattr(n *node, size int) {

@@ -24,8 +24,10 @@ type Hunt struct {
 	spec   Spec
 }
 
-// turns is how the kinds share the time of a hunt.
-var turns = []string{"triple", "lives", "mirrored", "triple", "bare-lives", "full", "triple", "lives", "triple", "mirrored", "long-lives", "full-lives"}
+// turns are the kinds that come between the sequences, each after sequencesBetween of them.
+var turns = []string{"lives", "mirrored", "bare-lives", "full", "lives", "mirrored", "long-lives", "lives", "full-lives"}
+
+const sequencesBetween = 10
 
 // Run hunts with one goroutine per processor. It returns nil if nothing was found.
 func (h *Hunt) Run() (Spec, *Failure) {
@@ -67,17 +69,15 @@ func (h *Hunt) take() (s Spec, c Config, ok bool) {
 	if h.failed != nil || time.Now().After(h.Until) {
 		return s, c, false
 	}
-	kind := turns[h.turn%len(turns)]
 	h.turn++
-	if kind == "triple" {
+	if h.turn%(sequencesBetween+1) > 0 {
 		if ops, more := h.next(); more {
-			s = Spec{kind, h.triple}
+			s = Spec{"triple", h.triple}
 			h.triple++
 			return s, sequenceConfig(s.Seed, ops, Quick), true
 		}
-		kind = "lives" // all sequences were run
 	}
-	s = Spec{kind, h.seed}
+	s = Spec{turns[h.seed%uint64(len(turns))], h.seed}
 	h.seed++
 	c, err := s.Config()
 	return s, c, err == nil

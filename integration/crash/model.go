@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
@@ -130,15 +129,7 @@ func comparePaths(a, b Path) int {
 	return int(a.Dir)<<8 + int(a.Name) - int(b.Dir)<<8 - int(b.Name)
 }
 
-// paths are the names in use for which want says yes, in order.
-func (m *model) paths(want func(*node) bool) []Path {
-	out := slices.Collect(maps.Keys(m.names))
-	out = slices.DeleteFunc(out, func(p Path) bool { return !want(m.names[p]) })
-	slices.SortFunc(out, comparePaths)
-	return out
-}
-
-// links counts the subdirectories of dir, as its link count does.
+// remove takes a name from its inode.
 func (m *model) remove(p Path) {
 	m.names[p].links--
 	delete(m.names, p)

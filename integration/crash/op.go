@@ -14,9 +14,14 @@ const (
 	Write // Off, Len
 	Truncate
 	Fallocate // Off, Len
+	Prealloc  // Off, Len: the size stays
+	Punch     // Off, Len: a hole
+	Zero      // Off, Len
 	Unlink    // also rmdir
 	Rename
+	Exchange
 	Link
+	Tmpfile // Len: a file without a name, written to and then linked
 	Chmod
 	Xattr // Len 0 removes it
 	Hold  // open
@@ -40,7 +45,7 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{"create", "mkdir", "write", "truncate", "fallocate", "unlink", "rename", "link", "chmod", "xattr",
+var kindNames = [kinds]string{"create", "mkdir", "write", "truncate", "fallocate", "prealloc", "punch", "zero", "unlink", "rename", "exchange", "link", "tmpfile", "chmod", "xattr",
 	"hold", "forget", "fsync", "sync", "flip", "settle", "reclaim", "deliver",
 	"power-loss", "restart", "target-loss", "promote", "unmount", "link-loss"}
 
@@ -62,11 +67,11 @@ type Op struct {
 
 func (o Op) String() string {
 	switch o.Kind {
-	case Write, Fallocate:
+	case Write, Fallocate, Prealloc, Punch, Zero:
 		return fmt.Sprintf("%v(%v, %d+%d)", o.Kind, o.A, o.Off, o.Len)
-	case Truncate, Xattr:
+	case Truncate, Xattr, Tmpfile:
 		return fmt.Sprintf("%v(%v, %d)", o.Kind, o.A, o.Len)
-	case Rename, Link:
+	case Rename, Exchange, Link:
 		return fmt.Sprintf("%v(%v, %v)", o.Kind, o.A, o.B)
 	case Sync, Flip, Settle, Reclaim, PowerLoss, Restart, TargetLoss, Promote, Unmount, LinkLoss:
 		return o.Kind.String()

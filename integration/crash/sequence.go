@@ -58,13 +58,13 @@ func (s *search) choices() (out []Op) {
 	}
 	for _, f := range s.files {
 		out = append(out, Op{Kind: Write, A: f, Off: 40, Len: 300}, Op{Kind: Write, A: f, Off: 5000, Len: 4000},
-			Op{Kind: Truncate, A: f, Len: 100}, Op{Kind: Unlink, A: f}, Op{Kind: Xattr, A: f, Len: 300})
+			Op{Kind: Truncate, A: f, Len: 100}, Op{Kind: Punch, A: f, Off: 100, Len: 4500}, Op{Kind: Unlink, A: f}, Op{Kind: Xattr, A: f, Len: 300})
 		for _, p := range free {
 			out = append(out, Op{Kind: Rename, A: f, B: p}, Op{Kind: Link, A: f, B: p})
 		}
 		for _, p := range s.files {
 			if p != f {
-				out = append(out, Op{Kind: Rename, A: f, B: p})
+				out = append(out, Op{Kind: Rename, A: f, B: p}, Op{Kind: Exchange, A: f, B: p})
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (s *search) emit() {
 
 func fsyncAfter(o Op) Op {
 	switch o.Kind {
-	case Rename, Link:
+	case Rename, Link, Exchange:
 		return Op{Kind: Fsync, A: o.B}
 	case Unlink:
 		return Op{Kind: Sync}
