@@ -365,8 +365,11 @@ func (w *World) acknowledge() {
 	w.acks = kept
 }
 
-// checkpoint is what the file system does when something is short.
+// checkpoint is what the file system does when something is short. Other threads keep still, since they might take away what the operation that waits is
+// about.
 func (w *World) checkpoint() {
+	defer func(was bool) { w.alone = was }(w.alone)
+	w.alone = true
 	for more := true; more; {
 		w.during(func() { more = w.reclaim() }, func() {})
 	}

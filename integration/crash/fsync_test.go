@@ -24,7 +24,11 @@ func steps(t *testing.T, setup Setup, mode pmemtest.Mode, copy string) (out []st
 	t.Helper()
 	a := Path{0, 0}
 	ops := append(slices.Clone(prelude), Op{Kind: Write, A: a, Off: 5000, Len: 4000}, Op{Kind: Fsync, A: a}, Op{Kind: Deliver})
-	w := newWorld(Config{Setup: setup, Mode: mode, Size: 1 << 20, Effort: Full, Ops: ops, Volume: sequenceConfig(0, nil, Full).Volume}, new(Counts))
+	effort := Full
+	if share > 1 {
+		effort = Quick
+	}
+	w := newWorld(Config{Setup: setup, Mode: mode, Size: 1 << 20, Effort: effort, Ops: ops, Volume: sequenceConfig(0, nil, effort).Volume}, new(Counts))
 	var all []step
 	noted := 0
 	var before uint64 // group that was there before the fsync
