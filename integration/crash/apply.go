@@ -41,7 +41,7 @@ func (w *World) apply(o Op) {
 		}
 	case Prealloc:
 		if n != nil && !n.dir {
-			w.change(func() error { return w.vol.Preallocate(n.ino, uint64(o.Off), uint64(o.Len)) }, func() {})
+			w.change(func() error { return w.vol.Preallocate(n.ino, uint64(o.Off), uint64(o.Len)) }, func() { n.flush() })
 		}
 	case Punch, Zero:
 		if n != nil && !n.dir {
