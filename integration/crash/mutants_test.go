@@ -125,7 +125,7 @@ func TestReduce(t *testing.T) {
 }
 
 // seeds is how many are tried before a mutant counts as a survivor.
-const seeds = 60
+const seeds = 200
 
 func TestMutants(t *testing.T) {
 	defer mutant.Set("")
