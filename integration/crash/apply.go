@@ -147,7 +147,7 @@ func (w *World) zero(o Op, n *node) {
 		return
 	}
 	n.writes = append(n.writes, write{off, make([]byte, end-off)})
-	w.change(do, func() {
+	done := w.change(do, func() {
 		data := make([]byte, size)
 		copy(data, n.data())
 		if off < size {
@@ -156,6 +156,26 @@ func (w *World) zero(o Op, n *node) {
 		n.set(data)
 		n.flush()
 	})
+	if !done {
+		w.adoptPart(n)
+	}
+}
+
+// adoptPart takes over what an operation left that ran out of space half way: each byte is the old one, or what the operation was to make of it.
+func (w *World) adoptPart(n *node) {
+	a, err := w.vol.GetAttr(n.ino)
+	if err != nil {
+		w.fail(err)
+	}
+	got, err := w.primary.judge.content(w.vol, n.ino, a.Size)
+	if err != nil {
+		w.fail(err)
+	}
+	last := len(n.versions) - 1
+	if err := explainedBy(&entry{node: n}, n.versions[last], got); err != nil {
+		w.fail(fmt.Errorf("after an operation without space: %w", err))
+	}
+	n.set(bytes.Clone(got))
 }
 
 // tmpfile makes a file without a name, which is held once, writes to it and gives it a name.
@@ -269,8 +289,8 @@ func (w *World) tries() int {
 }
 
 // change does an operation that is recorded at once, as the file system does it: after ErrShort a checkpoint and another
-// try, twice. do changes the volume, done the model.
-func (w *World) change(do func() error, done func()) {
+// try, twice. do changes the volume, done the model. It returns false if space is short all the same.
+func (w *World) change(do func() error, done func()) bool {
 	err := volume.ErrShort
 	for try := 0; try < w.tries() && errors.Is(err, volume.ErrShort); try++ {
 		if try > 0 {
@@ -289,6 +309,7 @@ func (w *World) change(do func() error, done func()) {
 	case err != nil:
 		w.fail(fmt.Errorf("an operation that must succeed: %w", err))
 	}
+	return err == nil
 }
 
 // during runs an operation of the volume, and what it means in the model. If the volume closed groups meanwhile, they have the
