@@ -29,6 +29,26 @@ func (v *Volume) inode(ino Ino) (layout.Inode, error) {
 	return v.stored(ino)
 }
 
+// regular is the inode of a regular file: EISDIR if it is a directory, EINVAL if it is something else.
+func (v *Volume) regular(ino Ino) (layout.Inode, error) {
+	ind, err := v.inode(ino)
+	if err == nil {
+		err = notRegular(ind.Mode)
+	}
+	return ind, err
+}
+
+// notRegular is why an inode of this mode has no content, nil if it has.
+func notRegular(mode uint32) error {
+	switch {
+	case isReg(mode):
+		return nil
+	case isDir(mode):
+		return syscall.EISDIR
+	}
+	return syscall.EINVAL
+}
+
 // dir is the inode of a directory, ENOTDIR if it is something else.
 func (v *Volume) dir(ino Ino) (layout.Inode, error) {
 	ind, err := v.inode(ino)
@@ -126,12 +146,10 @@ func (v *Volume) setAttr(ino Ino, s SetAttr) (Attr, error) {
 		v.applyAttr(ino, s)
 		return v.attr(ino)
 	}
-	switch {
-	case isDir(ind.Mode):
-		return Attr{}, syscall.EISDIR
-	case !isReg(ind.Mode):
-		return Attr{}, syscall.EINVAL
-	case s.Size > MaxSize:
+	if err := notRegular(ind.Mode); err != nil {
+		return Attr{}, err
+	}
+	if s.Size > MaxSize {
 		return Attr{}, syscall.EFBIG
 	}
 	if err := v.resize(ino, s); err != nil {

@@ -1,8 +1,6 @@
 package volume
 
 import (
-	"syscall"
-
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
 
@@ -14,14 +12,9 @@ const relatimeAge = 24 * 3600
 func (v *Volume) Read(ino Ino, off uint64, dst []byte) (n int, err error) {
 	old := false
 	err = v.view(func() error {
-		ind, err := v.inode(ino)
-		switch {
-		case err != nil:
+		ind, err := v.regular(ino)
+		if err != nil {
 			return err
-		case isDir(ind.Mode):
-			return syscall.EISDIR
-		case !isReg(ind.Mode):
-			return syscall.EINVAL
 		}
 		if off < ind.Size {
 			n = int(min(uint64(len(dst)), ind.Size-off))

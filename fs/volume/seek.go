@@ -11,14 +11,10 @@ import (
 // the file or behind it), EISDIR, EINVAL (no file), ESTALE.
 func (v *Volume) Span(ino Ino, off uint64) (data bool, end uint64, err error) {
 	err = v.view(func() error {
-		ind, err := v.inode(ino)
+		ind, err := v.regular(ino)
 		switch {
 		case err != nil:
 			return err
-		case isDir(ind.Mode):
-			return syscall.EISDIR
-		case !isReg(ind.Mode):
-			return syscall.EINVAL
 		case off >= ind.Size:
 			return syscall.ENXIO
 		}

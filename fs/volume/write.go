@@ -34,13 +34,11 @@ func (v *Volume) Write(ino Ino, off uint64, src []byte, killPriv bool) (n int, e
 // fileToWrite is a regular file that is fit to be changed.
 func (v *Volume) fileToWrite(ino Ino) (*file, error) {
 	f, err := v.file(ino)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case isDir(f.ind.Mode):
-		return nil, syscall.EISDIR
-	case !isReg(f.ind.Mode):
-		return nil, syscall.EINVAL
+	}
+	if err := notRegular(f.ind.Mode); err != nil {
+		return nil, err
 	}
 	return f, v.finishTrim(ino)
 }
