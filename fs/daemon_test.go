@@ -289,7 +289,7 @@ func mountSized(t *testing.T, options string, size uint64) *daemon {
 func newPoint(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: mounts a file system")
+		t.Fatal("needs root: it mounts a file system")
 	}
 	point := t.TempDir()
 	if err := os.Chmod(filepath.Dir(point), 0755); err != nil {

@@ -17,7 +17,7 @@ func serve(t *testing.T, handle func(Request) Reply) string {
 	t.Helper()
 	mountpoint := filepath.Join(t.TempDir(), "mnt")
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: the sockets are in " + RunDir)
+		t.Fatal("needs root: the sockets are in " + RunDir)
 	}
 	s, err := Listen(SocketPath(mountpoint), handle)
 	if err != nil {
