@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -134,18 +135,16 @@ func (f *file) search(b uint64) int {
 func (v *Volume) Hold(ino Ino) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.holds[ino]++
+	v.holds.add(ino)
 }
 
 // Forget takes back n of the holds. An inode without a name and without holds is left to Reclaim.
 func (v *Volume) Forget(ino Ino, n uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.holds[ino] > n {
-		v.holds[ino] -= n
+	if !v.holds.drop(ino, n) {
 		return
 	}
-	delete(v.holds, ino)
 	if f := v.files[ino]; f != nil {
 		v.releaseAhead(f)
 		v.forgetClean(f)
@@ -168,7 +167,8 @@ func (v *Volume) forgetClean(f *file) {
 	}
 }
 
-// sweep drops clean files when there are many. The bound doubles with what stays, so a sweep costs little per file.
+// sweep drops clean files when there are many. The bound doubles with what stays, so a sweep costs little per file. A map
+// never shrinks, so what stays moves to a new one.
 func (v *Volume) sweep() {
 	if len(v.files) < v.sweepAt {
 		return
@@ -176,6 +176,9 @@ func (v *Volume) sweep() {
 	for _, f := range v.files {
 		v.forgetClean(f)
 	}
+	kept := make(map[Ino]*file, len(v.files))
+	maps.Copy(kept, v.files)
+	v.files = kept
 	v.sweepAt = max(sweepMin, 2*len(v.files))
 }
 

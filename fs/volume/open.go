@@ -159,7 +159,7 @@ func newVolume(r pmem.Region, o Options, s layout.Super) *Volume {
 		region: r, bytes: b, opts: o, super: s, space: newSpace(&s), limits: limitsOf(&s),
 		log:     oplog.New(b[s.LogOff:s.LogOff+s.LogLen], s.LogOff, s.PoolUUID),
 		nextIno: s.NextIno, inodes: s.Inodes,
-		files: make(map[Ino]*file), holds: make(map[Ino]uint64), trims: make(map[Ino]uint64), unnamed: make(map[Ino]bool), sweepAt: sweepMin,
+		files: make(map[Ino]*file), trims: make(map[Ino]uint64), unnamed: make(map[Ino]bool), sweepAt: sweepMin,
 	}
 	v.tree = tree.New(v.treeConfig(), s.Root, s.RootBirth, int(s.Height), s.Epoch+1)
 	v.group.body = make([]byte, 0, v.limits.body)

@@ -38,7 +38,7 @@ type Volume struct {
 	unflushed []*file // those with something pending, and some that had, in the order in which they got it
 	sweepAt   int     // number of files at which clean ones are dropped
 	ahead     uint64  // blocks that files have set aside for appends
-	holds     map[Ino]uint64
+	holds     holds
 	orphans   []Ino          // to be worked on by Reclaim, in order
 	trims     map[Ino]uint64 // files whose mapping from this block on is yet to be removed
 	unnamed   map[Ino]bool   // files that never had a name, and may get one

@@ -36,7 +36,7 @@ func (v *Volume) tmpfile(dir Ino, m Make) (Attr, error) {
 	ino := v.addInode(&ind, &h, "")
 	v.orphan(ino, 0)
 	v.unnamed[ino] = true
-	v.holds[ino]++
+	v.holds.add(ino)
 	return attrOf(ino, &ind), nil
 }
 

@@ -90,7 +90,7 @@ func (v *Volume) dropLink(ino Ino) {
 		return
 	}
 	v.orphan(ino, 0)
-	if v.holds[ino] == 0 {
+	if v.holds.count(ino) == 0 {
 		v.orphans = append(v.orphans, ino)
 	}
 }
@@ -122,7 +122,7 @@ func (v *Volume) reclaim(ino Ino) (done bool, err error) {
 		return true, nil
 	case err != nil:
 		return false, err
-	case ind.Nlink == 0 && v.holds[ino] == 0:
+	case ind.Nlink == 0 && v.holds.count(ino) == 0:
 		return v.removeStep(ino)
 	case trimming:
 		return v.trimStep(ino)
