@@ -115,7 +115,7 @@ func (r *registry) locate(addr uintptr) (*FaultError, bool) {
 	defer r.mu.Unlock()
 	for _, m := range r.list {
 		base := address(m.mem)
-		if addr < base || addr-base >= uintptr(len(m.mem)) {
+		if addr < base || addr-base >= uintptr(m.size()) {
 			continue
 		}
 		off := uint64(addr - base)

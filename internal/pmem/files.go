@@ -35,21 +35,21 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := reserve(total)
+	s, err := reserveRoom(total)
 	if err != nil {
 		return nil, fmt.Errorf("pmem: reserve %d bytes of address space for %s: %w", total, parts[0].Path, err)
 	}
 	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly}
-	for off := uint64(0); len(parts) > 0; parts = parts[1:] {
-		p := parts[0]
-		promise, err := mapPart(p, s.mem[off:off+p.Size], opt)
+	for off, i := uint64(0), 0; i < len(parts); i++ {
+		p := parts[i]
+		promise, err := mapPart(p, 0, s.mem[off:off+p.Size], opt.ReadOnly)
 		if err != nil {
 			return nil, errors.Join(err, s.release())
 		}
 		m.promise = min(m.promise, promise)
-		m.spans = append(m.spans, span{off, p.Path})
 		off += p.Size
 	}
+	m.publish(parts, total)
 	if assume != 0 {
 		m.promise = assume
 	}
@@ -74,10 +74,10 @@ func totalSize(parts []Part) (uint64, error) {
 	return total, nil
 }
 
-// mapPart maps one file over b and returns what a fence will mean for it. The mapping outlives the descriptor.
-func mapPart(p Part, b []byte, opt Options) (Promise, error) {
+// mapPart maps one file, from at on, over b and returns what a fence will mean for it. The mapping outlives the descriptor.
+func mapPart(p Part, at uint64, b []byte, readOnly bool) (Promise, error) {
 	flags, prot := os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
-	if opt.ReadOnly {
+	if readOnly {
 		flags, prot = os.O_RDONLY, unix.PROT_READ
 	}
 	// O_NONBLOCK keeps a fifo from blocking before its type is checked.
@@ -89,7 +89,7 @@ func mapPart(p Part, b []byte, opt Options) (Promise, error) {
 	if err := checkFile(f, p); err != nil {
 		return 0, err
 	}
-	return mapShared(f, b, prot)
+	return mapShared(f, int64(at), b, prot)
 }
 
 func checkFile(f *os.File, p Part) error {
@@ -108,9 +108,9 @@ func checkFile(f *os.File, p Part) error {
 }
 
 // mapShared asks for MAP_SYNC first. File systems without DAX, tmpfs among them, refuse it with EOPNOTSUPP.
-func mapShared(f *os.File, b []byte, prot int) (Promise, error) {
+func mapShared(f *os.File, at int64, b []byte, prot int) (Promise, error) {
 	fd := int(f.Fd())
-	err := mapFile(fd, b, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
+	err := mapFile(fd, at, b, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
 	if err == nil && !canFlush {
 		return 0, fmt.Errorf("pmem: part %s is on a DAX file system, which is not supported on %s: mount it without dax",
 			f.Name(), runtime.GOARCH)
@@ -122,7 +122,7 @@ func mapShared(f *os.File, b []byte, prot int) (Promise, error) {
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
 		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
-	if err := mapFile(fd, b, prot, unix.MAP_SHARED); err != nil {
+	if err := mapFile(fd, at, b, prot, unix.MAP_SHARED); err != nil {
 		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
 	return promiseOf(f)

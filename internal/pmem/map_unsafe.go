@@ -2,6 +2,7 @@ package pmem
 
 import (
 	"encoding/binary"
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -15,14 +16,30 @@ import (
 // hugeLen aligns a mapping so that the kernel can use 2 MiB pages.
 const hugeLen = 2 << 20
 
-// space is a run of reserved addresses; mem is the part of it that files are mapped over.
+// space is a run of reserved addresses. Files are mapped over mem from its start on.
 type space struct {
 	base unsafe.Pointer
 	len  uintptr
 	mem  []byte
 }
 
-// reserve takes size bytes of address space, aligned to hugeLen, that fault until something is mapped there.
+// growRoom is how many bytes of address space a region gets beyond its size, if they can be had: what it can grow by, since it never moves.
+const growRoom = 4 << 40
+
+// reserveRoom takes size bytes of address space and as much of growRoom behind them as there is.
+func reserveRoom(size uint64) (space, error) {
+	for room := uint64(growRoom); room >= hugeLen; room /= 2 {
+		if size > math.MaxInt-hugeLen-room {
+			continue
+		}
+		if s, err := reserve(size + room); err == nil {
+			return s, nil
+		}
+	}
+	return reserve(size)
+}
+
+// reserve takes size bytes of address space, aligned to hugeLen, that fault until something is mapped there. They cost no memory.
 func reserve(size uint64) (space, error) {
 	n := uintptr(size) + hugeLen
 	base, err := unix.MmapPtr(-1, 0, nil, n, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
@@ -33,10 +50,15 @@ func reserve(size uint64) (space, error) {
 	return space{base: base, len: n, mem: unsafe.Slice((*byte)(start), int(size))}, nil
 }
 
-// mapFile replaces the addresses of b, page-aligned within a reserved space, by the start of the file.
-func mapFile(fd int, b []byte, prot, flags int) error {
-	_, err := unix.MmapPtr(fd, 0, unsafe.Pointer(&b[0]), uintptr(len(b)), prot, flags|unix.MAP_FIXED)
+// mapFile replaces the addresses of b, page-aligned within a reserved space, by the file from at on.
+func mapFile(fd int, at int64, b []byte, prot, flags int) error {
+	_, err := unix.MmapPtr(fd, at, unsafe.Pointer(&b[0]), uintptr(len(b)), prot, flags|unix.MAP_FIXED)
 	return err
+}
+
+// vacate makes the addresses of b fault again and keeps them reserved.
+func vacate(b []byte) error {
+	return mapFile(-1, 0, b, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 }
 
 func (s space) release() error { return unix.MunmapPtr(s.base, s.len) }

@@ -3,7 +3,7 @@ package pmem
 import (
 	"errors"
 	"runtime/debug"
-	"sort"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -14,27 +14,38 @@ var pageLen = uint64(unix.Getpagesize())
 // mapping is a region of files that are mapped one after another.
 type mapping struct {
 	space
-	spans    []span
+	parts    atomic.Pointer[[]Part] // mapped; never changed, but replaced by Extend
+	mapped   atomic.Uint64          // bytes of them; grows after parts
 	promise  Promise
 	readOnly bool
 	closed   atomic.Bool
 	failed   atomic.Pointer[SyncError] // first failed write-back; never cleared
 }
 
-// span is where a part starts.
-type span struct {
-	off  uint64
-	path string
+func (m *mapping) Bytes() []byte {
+	n := m.size()
+	return m.mem[:n:n]
 }
 
-func (m *mapping) Bytes() []byte    { return m.mem }
 func (m *mapping) Promise() Promise { return m.promise }
-func (m *mapping) size() uint64     { return uint64(len(m.mem)) }
+func (m *mapping) size() uint64     { return m.mapped.Load() }
+
+// publish makes size bytes of parts, which are mapped, the region.
+func (m *mapping) publish(parts []Part, size uint64) {
+	own := slices.Clone(parts)
+	m.parts.Store(&own)
+	m.mapped.Store(size)
+}
 
 // partAt returns the part that holds off, and off relative to it.
 func (m *mapping) partAt(off uint64) (path string, at uint64) {
-	i := sort.Search(len(m.spans), func(i int) bool { return m.spans[i].off > off }) - 1
-	return m.spans[i].path, off - m.spans[i].off
+	for _, p := range *m.parts.Load() {
+		if off < p.Size {
+			return p.Path, off
+		}
+		off -= p.Size
+	}
+	return "", off
 }
 
 // Flush does for a page-cache region all the work, and leaves nothing for Fence: so it needs no memory of what each
@@ -86,7 +97,7 @@ func (m *mapping) msync(lo, hi uint64) error {
 		return err
 	}
 	if err := unix.Msync(m.mem[lo:hi], unix.MS_SYNC); err != nil {
-		m.failed.CompareAndSwap(nil, &SyncError{Path: m.spans[0].path, Off: lo, Len: hi - lo, Err: err})
+		m.failed.CompareAndSwap(nil, &SyncError{Path: (*m.parts.Load())[0].Path, Off: lo, Len: hi - lo, Err: err})
 	}
 	return m.failure()
 }

@@ -28,7 +28,7 @@ const (
 // Region is one mapped copy of a pool. All methods but Close may be called from several goroutines, each pair
 // of Flush and Fence from one.
 type Region interface {
-	// Bytes is the whole pool. It stays valid until Close.
+	// Bytes is the whole pool. It stays valid until Close. After a growth (see Extender) it is longer and stands where it stood.
 	Bytes() []byte
 	// Flush starts to make ranges persistent. A range may overlap another; ranges need no alignment.
 	Flush(rs []Range) error

@@ -9,7 +9,7 @@ import (
 
 // unmapTail unmaps the pages of m from off on, until remap fills the hole again.
 func unmapTail(t *testing.T, m *mapping, off int) (remap func()) {
-	hole, n := unsafe.Pointer(&m.mem[off]), uintptr(len(m.mem)-off)
+	hole, n := unsafe.Pointer(&m.mem[off]), uintptr(len(m.Bytes())-off)
 	if err := unix.MunmapPtr(hole, n); err != nil {
 		t.Fatal(err)
 	}

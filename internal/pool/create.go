@@ -82,7 +82,7 @@ func create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (p *Pool, un
 		}
 		parts = append(parts, pmem.Part{Path: part.Path, Size: part.Size})
 	}
-	if err := syncDirs(set); err != nil {
+	if err := syncDirs(set.Parts); err != nil {
 		return nil, undo, fmt.Errorf("pool %s: %w", set.File, err)
 	}
 	r, err := pmem.OpenFiles(parts, pmem.Options{})
@@ -93,6 +93,7 @@ func create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (p *Pool, un
 	if err != nil {
 		return nil, append(undo, r.Close), err
 	}
+	p.parts = parts
 	return p, nil, nil
 }
 
@@ -158,7 +159,7 @@ func makePart(set *poolset.Set, p poolset.Part, sparse bool) (undo func() error,
 	if err != nil {
 		return nil, wrap(err)
 	}
-	err = allocate(f, p.Size, sparse)
+	err = allocate(f, 0, p.Size, sparse)
 	if err == nil {
 		err = f.Sync()
 	}

@@ -2,10 +2,10 @@ package pool
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
@@ -26,11 +26,7 @@ type Info struct {
 // Inspect reads header and state without lock and mapping, also while another process has the pool. What it returns may
 // be out of date at once. It takes pools of every signature.
 func Inspect(set *poolset.Set) (Info, error) {
-	parts, err := partsOf(set)
-	if err != nil {
-		return Info{}, err
-	}
-	info, err := readInfo(set, parts)
+	info, err := readInfo(set)
 	if err != nil {
 		return Info{}, err
 	}
@@ -44,26 +40,37 @@ func Inspect(set *poolset.Set) (Info, error) {
 	return info, nil
 }
 
-// readInfo tries again when it finds damage, which may be a holder's write under way.
-func readInfo(set *poolset.Set, parts []pmem.Part) (Info, error) {
+// readInfo tries again when it finds something wrong, which may be a holder's write or growth under way.
+func readInfo(set *poolset.Set) (info Info, err error) {
 	const tries = 3
-	f, err := os.Open(parts[0].Path)
+	for range tries {
+		var parts []pmem.Part
+		if parts, err = partsOf(set); err != nil {
+			return Info{}, err
+		}
+		var block []byte
+		if block, err = readHeader(parts[0].Path); err != nil {
+			return Info{}, fmt.Errorf("pool %s: read header: %w", set.File, err)
+		}
+		if info, err = decode(set, block, totalSize(parts)); err == nil {
+			return info, nil
+		}
+	}
+	return Info{}, err
+}
+
+// readHeader reads block 0 from the first part.
+func readHeader(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not block
 	if err != nil {
-		return Info{}, fmt.Errorf("pool %s: %w", set.File, err)
+		return nil, err
 	}
 	defer f.Close()
-	var info Info
-	for range tries {
-		block := make([]byte, poolset.BlockSize)
-		if _, err := io.ReadFull(io.NewSectionReader(f, 0, poolset.BlockSize), block); err != nil {
-			return Info{}, fmt.Errorf("pool %s: read header of %s: %w", set.File, f.Name(), err)
-		}
-		info, err = decode(set, block, totalSize(parts))
-		if corrupt := new(poolset.CorruptError); !errors.As(err, &corrupt) {
-			break
-		}
+	block := make([]byte, poolset.BlockSize)
+	if _, err := f.ReadAt(block, 0); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return info, err
+	return block, nil
 }
 
 // decode reads block 0 of a pool whose parts have size bytes together.

@@ -38,21 +38,34 @@ type OpenOptions struct {
 // Errors that callers decide by: fs.ErrNotExist, *InUseError, *pmem.SizeError, ErrNotPool, ErrVersion, *poolset.CorruptError,
 // ErrDurability.
 func Open(set *poolset.Set, opt OpenOptions) (*Pool, error) {
-	parts, err := partsOf(set)
-	if err != nil {
+	if _, err := partsOf(set); err != nil { // before the lock, which makes a file
 		return nil, err
 	}
 	l, err := acquire(set, opt.Role, orDefault(opt.Wait))
 	if err != nil {
 		return nil, err
 	}
+	p, err := openParts(set, opt)
+	if err != nil {
+		return nil, errors.Join(err, l.abandon())
+	}
+	p.lock = l
+	return p, nil
+}
+
+// openParts maps the parts and loads what they hold. The holder before may have grown the pool as its last act, so they are looked up under the lock.
+func openParts(set *poolset.Set, opt OpenOptions) (*Pool, error) {
+	parts, err := partsOf(set)
+	if err != nil {
+		return nil, err
+	}
 	r, err := pmem.OpenFiles(parts, pmem.Options{ReadOnly: opt.ReadOnly})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("pool %s: %w", set.File, err), l.abandon())
+		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
-	p := &Pool{set: set, region: r, lock: l, readOnly: opt.ReadOnly}
+	p := &Pool{set: set, region: r, parts: parts, readOnly: opt.ReadOnly}
 	if err := p.load(opt); err != nil {
-		return nil, errors.Join(err, r.Close(), l.abandon())
+		return nil, errors.Join(err, r.Close())
 	}
 	return p, nil
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -10,21 +11,24 @@ import (
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
-// partsOf checks the parts of an existing pool and returns them with their sizes, AUTO replaced by that of the file.
+// partsOf checks the parts of an existing pool and returns them with their sizes, AUTO replaced by that of the file. What the
+// set has beyond the size in the header is a growth that has not happened: it is left out, and need not be there.
 func partsOf(set *poolset.Set) ([]pmem.Part, error) {
 	var parts []pmem.Part
+	left := headerSize(set)
 	for _, p := range set.Parts {
-		fi, err := os.Stat(p.Path)
+		if left == 0 {
+			break
+		}
+		found, err := partSize(set, p)
 		if err != nil {
-			return nil, fmt.Errorf("pool %s, line %d: part: %w; mount what holds it, or create the pool", set.File, p.Line, err)
+			return nil, err
 		}
-		if !fi.Mode().IsRegular() {
-			return nil, notRegular(set, p, fi)
-		}
-		found := uint64(fi.Size())
 		if p.Auto {
 			p.Size = found - found%poolset.BlockSize
 		}
+		p.Size = min(p.Size, left)
+		left -= p.Size
 		if found < p.Size || p.Size == 0 {
 			return nil, fmt.Errorf("pool %s, line %d: %w", set.File, p.Line,
 				&pmem.SizeError{Path: p.Path, Expected: max(p.Size, poolset.BlockSize), Found: found})
@@ -32,6 +36,33 @@ func partsOf(set *poolset.Set) ([]pmem.Part, error) {
 		parts = append(parts, pmem.Part{Path: p.Path, Size: p.Size})
 	}
 	return parts, nil
+}
+
+// partSize is the size of the file of a part.
+func partSize(set *poolset.Set, p poolset.Part) (uint64, error) {
+	fi, err := os.Stat(p.Path)
+	if err != nil {
+		return 0, fmt.Errorf("pool %s, line %d: part: %w; mount what holds it, or create the pool", set.File, p.Line, err)
+	}
+	if !fi.Mode().IsRegular() {
+		return 0, notRegular(set, p, fi)
+	}
+	return uint64(fi.Size()), nil
+}
+
+// headerSize is the size of the pool as its header says, in whole blocks. Without a valid header it is without bound: then all parts
+// count, and whoever reads the header finds out what is wrong.
+func headerSize(set *poolset.Set) uint64 {
+	const unknown = math.MaxUint64
+	block, err := readHeader(set.Parts[0].Path)
+	if err != nil {
+		return unknown
+	}
+	h, _, err := poolset.CurrentHeader(block)
+	if err != nil || h.PoolSize == 0 || h.PoolSize%poolset.BlockSize != 0 {
+		return unknown
+	}
+	return h.PoolSize
 }
 
 func notRegular(set *poolset.Set, p poolset.Part, fi os.FileInfo) error {
@@ -48,10 +79,10 @@ func totalSize(parts []pmem.Part) uint64 {
 }
 
 // syncDirs makes the names of the parts durable.
-func syncDirs(set *poolset.Set) error {
+func syncDirs(parts []poolset.Part) error {
 	done := map[string]bool{}
 	var errs error
-	for _, p := range set.Parts {
+	for _, p := range parts {
 		dir := filepath.Dir(p.Path)
 		if done[dir] {
 			continue

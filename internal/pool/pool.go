@@ -21,6 +21,9 @@ type Pool struct {
 	lock     *lock
 	readOnly bool
 
+	growing sync.Mutex  // held by the one Grow under way
+	parts   []pmem.Part // mapped; protected by growing. Nil if the region is not made of files
+
 	mu     sync.Mutex // protects all below, and the stores to block 0
 	header poolset.Header
 	state  poolset.State
@@ -97,6 +100,11 @@ func (p *Pool) SetAttr(a poolset.Attr) error {
 	if a.CopyID.IsZero() {
 		next.CopyID = p.header.CopyID
 	}
+	return p.setHeader(next)
+}
+
+// setHeader makes next the header, the copy first. Caller holds mu.
+func (p *Pool) setHeader(next poolset.Header) error {
 	for _, off := range []uint64{poolset.HeaderCopyOff, 0} {
 		if err := writeHeader(p.region, next, off); err != nil {
 			return fmt.Errorf("pool %s: write header: %w", p.set.File, err)

@@ -28,7 +28,7 @@ func Remove(set *poolset.Set) error {
 	if errs != nil {
 		return fmt.Errorf("pool %s: remove: %w", set.File, errors.Join(errs, l.release()))
 	}
-	if err := errors.Join(l.remove(), syncDirs(set)); err != nil {
+	if err := errors.Join(l.remove(), syncDirs(set.Parts)); err != nil {
 		return fmt.Errorf("pool %s: remove: %w", set.File, err)
 	}
 	return nil
