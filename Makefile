@@ -5,7 +5,8 @@ SBIN     ?= /sbin
 VERSION  ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 TAGS     := $(if $(SABOTAGE),sabotage_$(SABOTAGE))
 GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs/pmemfs/internal/version.Version=$(VERSION)"
-PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs
+PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
+            git lmdb-utils postgresql-15 qemu-utils rsync
 
 .PHONY: all build install uninstall test test-race crash mutants demo bench lint deps fuzz
 

@@ -35,6 +35,7 @@ type rig struct {
 type setup struct {
 	media   bool
 	targets int
+	size    string   // of each copy, as in a pool set file; default poolSize
 	config  []string // lines for the initiator's configuration
 }
 
@@ -75,7 +76,11 @@ func newBareStage(t *testing.T, s setup) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Stage: &stage.Stage{Dir: dir, Bin: bin, Durability: durability, PoolSize: poolSize}, t: t}
+	size := poolSize
+	if s.size != "" {
+		size = s.size
+	}
+	r := &rig{Stage: &stage.Stage{Dir: dir, Bin: bin, Durability: durability, PoolSize: size}, t: t}
 	t.Cleanup(func() {
 		r.noCrash()
 		if t.Failed() {

@@ -1,5 +1,5 @@
 // Workload runs on a mounted pmemfs as an ordinary program: it appends records with an fsync after each and notes outside
-// the mount what was acknowledged, changes a file through a mapping and msync, and checks both afterwards.
+// the mount what was acknowledged, changes files through mappings and msync, and checks all that afterwards.
 package main
 
 import (
@@ -19,6 +19,8 @@ const usage = `usage: workload append FILE ACKED          append records for eve
        workload check-append FILE ACKED    every record noted in ACKED must stand in FILE
        workload msync FILE SEED            change FILE (1 MiB) through a mapping, msync
        workload check-msync FILE SEED      FILE must hold what msync SEED stored
+       workload store FILE ACKED           commit to a store through a shared mapping for ever, note each transaction in ACKED
+       workload check-store FILE ACKED,..  every transaction noted in one of ACKED must be in the store
 `
 
 func main() {
@@ -42,6 +44,10 @@ func run(args []string) error {
 		return storeMapped(args[1], args[2])
 	case "check-msync":
 		return checkMapped(args[1], args[2])
+	case "store":
+		return commitLoop(args[1], args[2])
+	case "check-store":
+		return checkStore(args[1], args[2])
 	}
 	return fmt.Errorf("unknown command %q", args[0])
 }
