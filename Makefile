@@ -8,7 +8,7 @@ GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs
 PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
             git lmdb-utils postgresql-15 qemu-utils rsync
 
-.PHONY: all build install uninstall test test-race crash mutants demo bench lint deps fuzz
+.PHONY: all build install uninstall test test-race crash mutants fsx demo bench lint deps fuzz
 
 all: build
 
@@ -44,6 +44,9 @@ crash: ## crash images until DURATION (20m) has passed; SEED and CURSOR say wher
 
 mutants: ## deliberate faults, each of which the crash simulation must see
 	$(GO) test -tags mutants -count=1 ./integration/crash -run 'TestMutants|TestReduce'
+
+fsx: ## OPS (1000000) random operations on a mount against a model; SEED repeats a run
+	$(GO) run ./integration/fsx/cmd -ops $(or $(OPS),1000000) $(if $(SEED),-seed $(SEED))
 
 demo: ## the main job, end to end; SABOTAGE=drain makes it fail
 	$(GO) run ./integration/demo $(if $(SABOTAGE),-sabotage $(SABOTAGE))

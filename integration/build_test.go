@@ -92,9 +92,9 @@ func TestGoBuild(t *testing.T) {
 	if out := build("-v"); out != "" {
 		t.Errorf("the build on the replica compiles again:\n%s", out)
 	}
-	out, err := stage.Run(program, "msync", r.path("file"), "seed")
+	_, err := stage.Run(program, "msync", r.path("file"), "seed")
 	r.must(err)
-	out, err = stage.Run(program, "check-msync", r.path("file"), "seed")
+	out, err := stage.Run(program, "check-msync", r.path("file"), "seed")
 	r.must(err)
 	if !strings.Contains(out, "are there") {
 		t.Errorf("%s says %q", filepath.Base(program), out)
