@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientMain is a program that uses a mount: "append FILE ID COUNT", "storm FILE COUNT", "trylock FILE CMD".
+// clientMain is a program that uses a mount: "append FILE ID COUNT", "storm FILE COUNT", "trylock FILE CMD",
+// "copy FROM TO UID".
 func clientMain(command string) {
 	args := strings.Fields(command)
 	count, err := strconv.Atoi(args[len(args)-1])
@@ -27,6 +28,8 @@ func clientMain(command string) {
 			err = writeUnderSignals(args[1], count)
 		case "trylock":
 			err = tryLock(args[1], count)
+		case "copy":
+			err = copyAs(args[1], args[2], count)
 		}
 	}
 	if err != nil {
@@ -98,6 +101,26 @@ func tryLock(file string, cmd int) error {
 		return err
 	}
 	return syscall.FcntlFlock(uintptr(fd), cmd, &syscall.Flock_t{Type: syscall.F_WRLCK})
+}
+
+// copyAs copies a file over another one as a user.
+func copyAs(from, to string, uid int) error {
+	if err := syscall.Setuid(uid); err != nil {
+		return err
+	}
+	in, err := syscall.Open(from, syscall.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	out, err := syscall.Open(to, syscall.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	for {
+		if n, err := unix.CopyFileRange(in, nil, out, nil, 1<<20, 0); err != nil || n == 0 {
+			return err
+		}
+	}
 }
 
 // client starts clientMain in a process of its own.

@@ -6,7 +6,7 @@ var opNames = map[Op]string{
 	OpRead: "READ", OpWrite: "WRITE", OpStatFs: "STATFS", OpRelease: "RELEASE", OpFsync: "FSYNC", OpSetXattr: "SETXATTR",
 	OpGetXattr: "GETXATTR", OpListXattr: "LISTXATTR", OpRemoveXattr: "REMOVEXATTR", OpFlush: "FLUSH", OpOpenDir: "OPENDIR",
 	OpReadDir: "READDIR", OpReleaseDir: "RELEASEDIR", OpFsyncDir: "FSYNCDIR", OpCreate: "CREATE", OpIoctl: "IOCTL",
-	OpFallocate: "FALLOCATE", OpReadDirPlus: "READDIRPLUS", OpRename2: "RENAME2", OpLseek: "LSEEK", OpTmpfile: "TMPFILE", OpStatx: "STATX",
+	OpFallocate: "FALLOCATE", OpReadDirPlus: "READDIRPLUS", OpRename2: "RENAME2", OpLseek: "LSEEK", OpCopyRange: "COPY_FILE_RANGE", OpTmpfile: "TMPFILE", OpStatx: "STATX",
 }
 
 // ByName returns the counts that are not zero under the kernel's names of the opcodes.

@@ -40,6 +40,7 @@ const (
 	OpReadDirPlus Op = 44
 	OpRename2     Op = 45
 	OpLseek       Op = 46
+	OpCopyRange   Op = 47
 	OpTmpfile     Op = 51
 	OpStatx       Op = 52
 

@@ -69,7 +69,7 @@ func (s *Server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	var n int
 	err := s.dropCapability(in)
 	if err == nil {
-		n, err = s.store(in, data, kill)
+		n, err = s.store(in.NodeId, in.Offset, data, kill)
 	}
 	if n == 0 && err != nil {
 		return 0, s.writeStatus(err, dsync || in.WriteFlags&fuse.WRITE_CACHE != 0)
@@ -100,10 +100,10 @@ func (s *Server) dropCapability(in *fuse.WriteIn) error {
 
 // store writes all of data unless an error stops it on the way. The volume may take a part when space runs out, and the rest
 // after a checkpoint: a program that does not expect short writes sees one only if the pool is full.
-func (s *Server) store(in *fuse.WriteIn, data []byte, killPriv bool) (n int, err error) {
+func (s *Server) store(ino volume.Ino, off uint64, data []byte, killPriv bool) (n int, err error) {
 	for n < len(data) && err == nil {
 		err = s.change(func() error {
-			k, err := s.vol.Write(in.NodeId, in.Offset+uint64(n), data[n:], killPriv)
+			k, err := s.vol.Write(ino, off+uint64(n), data[n:], killPriv)
 			n += k
 			return err
 		})

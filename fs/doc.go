@@ -20,6 +20,8 @@
 // the kernel follows its WRITE with a FSYNC, and the WRITE itself does not drain. A handle opened with them is direct I/O: the
 // kernel sends one WRITE that carries the flag and no FSYNC, and the WRITE drains. This saves a round trip per write.
 //
+// copy_file_range is done here, whole pages only (see CopyFileRange); it drains where an O_DSYNC write would.
+//
 // With the mount option sync every change of a name or an attribute is followed by a drain too; with dirsync every change of a
 // name. Without them, names and attributes become durable with the next drain of anything or at the commit interval.
 //
@@ -41,8 +43,7 @@
 // For a caller who is not the owner the kernel asks once per inode whether there is an ACL, and remembers the answer.
 //
 // flock, fcntl and OFD locks: the mount is the only place from which the files are reached, so the kernel's own locks are
-// complete, and they are released when their holder is killed. copy_file_range: the kernel copies through the page cache.
-// The set-group-id rules of chmod and create. statfs never waits for a copy.
+// complete, and they are released when their holder is killed. The set-group-id rules of chmod and create. statfs never waits for a copy.
 //
 // The flags immutable and append-only (chattr(1)) are the server's: the kernel does not know them, so that access(2) may say
 // yes where open(2) answers EPERM.

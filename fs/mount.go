@@ -119,6 +119,7 @@ func (s *Server) mountOptions(cfg *Config) *fuse.MountOptions {
 		EnableAcl:                true, // the kernel asks for ACLs and checks them
 		EnableSymlinkCaching:     true, // the target of a symlink never changes
 		ExtraCapabilities:        extraCapabilities,
+		DisableSplice:            true, // go-fuse would fill a pipe for each READ, only to find that there is no descriptor to splice from
 		Debug:                    cfg.Debug,
 		Logger:                   log.New(&s.log, "", 0),
 		PanicHandler:             endProcess,
