@@ -21,6 +21,9 @@ const usage = `usage: workload append FILE ACKED          append records for eve
        workload check-msync FILE SEED      FILE must hold what msync SEED stored
        workload store FILE ACKED           commit to a store through a shared mapping for ever, note each transaction in ACKED
        workload check-store FILE ACKED,..  every transaction noted in one of ACKED must be in the store
+       workload lock FILE KIND             take locks (flock, posix or ofd) as standard input says: try, wait, share, free
+       workload replace FILE COUNT         rename COUNT whole versions over FILE
+       workload watch FILE COUNT           read FILE COUNT times: a whole version each time
 `
 
 func main() {
@@ -48,6 +51,12 @@ func run(args []string) error {
 		return commitLoop(args[1], args[2])
 	case "check-store":
 		return checkStore(args[1], args[2])
+	case "lock":
+		return serveLocks(args[1], args[2])
+	case "replace":
+		return replace(args[1], args[2])
+	case "watch":
+		return watch(args[1], args[2])
 	}
 	return fmt.Errorf("unknown command %q", args[0])
 }
