@@ -176,7 +176,7 @@ func TestDamagedSuper(t *testing.T) {
 	image := bytes.Clone(r.media)
 	reg := pmem.NewHeap(uint64(len(image)))
 	copy(reg.Bytes(), image)
-	for slot, off := range SealWords(nil) {
+	for slot, off := range SealWords() {
 		for i := range uint64(layout.SuperEnd) {
 			reg.Bytes()[off+i] ^= 0x10
 			_, rec, err := Open(reg, Options{PoolUUID: testUUID, Term: 2, Now: r.now})

@@ -92,7 +92,7 @@ func checkPlan(s *layout.Super) error {
 // bitmaps are zero (a record of an earlier pool with this UUID must not continue the new chain), the root node is
 // there; 3 both supers, sealed one after the other.
 func format(r pmem.Region, s layout.Super, p Params) error {
-	for _, off := range SealWords(r) {
+	for _, off := range SealWords() {
 		if err := pmem.Drain(r, nil, pmem.Seal{Off: off}); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func formatRoot(b []byte, s *layout.Super, p Params) ([]pmem.Range, error) {
 
 // SealWords are the pool offsets of the seals of both super slots. A full copy of a pool leaves them out and ends with a
 // checkpoint.
-func SealWords(pmem.Region) [2]uint64 { return [2]uint64{layout.SuperOff0, layout.SuperOff1} }
+func SealWords() [2]uint64 { return [2]uint64{layout.SuperOff0, layout.SuperOff1} }
 
 // LocalAreas are the ranges of the pool that belong to each copy alone and are never pushed, beside the pool header.
 func (v *Volume) LocalAreas() []pmem.Range {

@@ -219,7 +219,7 @@ func (r *rig) checkAside() {
 // either may be what a crash makes the volume start from.
 func (r *rig) checkSlots() {
 	r.t.Helper()
-	for _, off := range SealWords(nil) {
+	for _, off := range SealWords() {
 		s, err := layout.DecodeSuper(r.media[off:off+layout.BlockSize], testUUID)
 		if err != nil {
 			continue // a checkpoint is under way

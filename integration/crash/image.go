@@ -108,7 +108,7 @@ func (w *World) ahead(c *copyUnderTest) error {
 	if !w.mounted || w.other == nil || c != w.other.copyUnderTest || c.line != w.line || w.cfg.Blind != "" {
 		return nil
 	}
-	for _, off := range volume.SealWords(c.region) {
+	for _, off := range volume.SealWords() {
 		s, err := layout.DecodeSuper(c.region.Bytes()[off:off+layout.BlockSize], poolUUID)
 		if err == nil && s.LSN > w.primary.floor {
 			return fmt.Errorf("the super of epoch %d stands for group %d, and the local copy has sealed group %d", s.Epoch, s.LSN, w.primary.floor)

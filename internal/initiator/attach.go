@@ -228,7 +228,7 @@ func (m *Mounted) sealWords() []uint64 {
 		}
 		return s.Epoch
 	}
-	words := volume.SealWords(m.pool.Region())
+	words := volume.SealWords()
 	if epoch(words[0]) > epoch(words[1]) {
 		words[0], words[1] = words[1], words[0]
 	}
