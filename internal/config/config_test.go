@@ -239,7 +239,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("[[target]]\n[target.h]\n[target.h.x]")
 	f.Fuzz(func(t *testing.T, text string) {
 		if m, err := parseMount("f", text); err == nil {
-			if m.Timeout < 0 || m.CommitInterval <= 0 || m.OnLoss != OnLossError || (m.Durability != Media && m.Durability != Memory) {
+			if m.Timeout < 0 || m.CommitInterval <= 0 || (m.Durability != Media && m.Durability != Memory) {
 				t.Errorf("taken: %+v", m)
 			}
 			for _, h := range m.Targets() {

@@ -16,8 +16,8 @@ const ControlPort = "7470"
 // IWARP is the provider that needs no RDMA device: iWARP over TCP in the process itself.
 const IWARP = "iwarp"
 
-// OnLossError is the one loss policy: wait up to Timeout for a lost target, then fail fsync until the pool is mounted anew.
-const OnLossError = "error"
+// onLossError is the one loss policy: wait up to Timeout for a lost target, then fail fsync until the pool is mounted anew.
+const onLossError = "error"
 
 // Mount is the configuration of an initiator.
 type Mount struct {
@@ -31,8 +31,6 @@ type Mount struct {
 	Timeout time.Duration
 	// CommitInterval is how long a change may stay uncommitted when nobody asks for it. Default 5 s, never 0.
 	CommitInterval time.Duration
-	// OnLoss is what happens after Timeout: OnLossError.
-	OnLoss string
 
 	targets map[string]Replica
 }
@@ -68,7 +66,7 @@ var mountKeys = schema{
 
 // DefaultMount is what an empty file means.
 func DefaultMount() *Mount {
-	return &Mount{Durability: Media, Timeout: 5 * time.Second, CommitInterval: 5 * time.Second, OnLoss: OnLossError}
+	return &Mount{Durability: Media, Timeout: 5 * time.Second, CommitInterval: 5 * time.Second}
 }
 
 // LoadMount reads the configuration of an initiator. Errors about its content are *Error, or several joined.
@@ -83,7 +81,7 @@ func LoadMount(path string) (*Mount, error) {
 func parseMount(path, text string) (*Mount, error) {
 	m := DefaultMount()
 	m.Path = path
-	raw := mountFile{Durability: m.Durability, Timeout: duration(m.Timeout), CommitInterval: duration(m.CommitInterval), OnLoss: m.OnLoss}
+	raw := mountFile{Durability: m.Durability, Timeout: duration(m.Timeout), CommitInterval: duration(m.CommitInterval), OnLoss: onLossError}
 	f, err := parse(path, text, mountKeys, &raw)
 	if err != nil {
 		return nil, err
@@ -91,7 +89,7 @@ func parseMount(path, text string) (*Mount, error) {
 	if err := raw.check(f); err != nil {
 		return nil, err
 	}
-	m.Pool, m.Durability, m.OnLoss = raw.Pool, raw.Durability, raw.OnLoss
+	m.Pool, m.Durability = raw.Pool, raw.Durability
 	m.Timeout, m.CommitInterval = time.Duration(raw.Timeout), time.Duration(raw.CommitInterval)
 	m.targets = make(map[string]Replica, len(raw.Target))
 	for host, r := range raw.Target {
@@ -108,7 +106,7 @@ func (raw *mountFile) check(f *file) error {
 		return f.errorf(toml.Key{"commit_interval"}, `is zero, so that nothing but fsync would ever commit: write for example "5s"`)
 	}
 	switch raw.OnLoss {
-	case OnLossError:
+	case onLossError:
 	case "degrade":
 		return f.errorf(toml.Key{"on_loss"}, `"degrade" is not available: going on without a target is safe only with a witness, `+
 			`because the target may be promoted at the same time; use "error"`)
