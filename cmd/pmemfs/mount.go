@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -176,8 +177,11 @@ func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, status io.Writer) e
 	again := make(chan os.Signal, 2)
 	signal.Notify(again, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(again)
-	go m.UnmountOn(again)
-	return m.Wait()
+	var following sync.WaitGroup
+	following.Go(func() { m.UnmountOn(again) })
+	err = m.Wait()
+	following.Wait() // it ends with the mount
+	return err
 }
 
 // progressTo tells status how far a mount has come, and gives it up when nobody listens any more: whoever interrupts mount(8) does not
