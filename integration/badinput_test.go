@@ -169,8 +169,8 @@ func TestMount_PoolInUse(t *testing.T) {
 	_, err = r.Pmemfs("mount", "--log-file", r.Path("second.log"), r.pool.Config, r.pool.Mountpoint)
 	wantText(t, "second mount on the same place", err, "in use by process")
 	r.refuseMountedPoint()
-	_, err = r.Pmemfs("check", r.pool.Config)
-	wantText(t, "check of a mounted pool", err, "in use by process")
+	_, err = r.Pmemfs("fsck", r.pool.Config)
+	wantText(t, "fsck of a mounted pool", err, "in use by process")
 	wantText(t, "mkpool over a mounted pool", r.pool.Make(), "in use by process")
 	r.must(writeSync(r.path("f"), []byte("still works")))
 	if n := len(mountLines(t, r.pool.Mountpoint)); n != 1 {

@@ -67,11 +67,11 @@ func sameTree(t *testing.T, p *stage.Pool, sums map[string]string) {
 	}
 }
 
-// checkClean runs pmemfs check, which must find nothing. The pool must not be mounted.
+// checkClean runs pmemfs fsck, which must find nothing. The pool must not be mounted.
 func (r *rig) checkClean(p *stage.Pool) {
 	r.t.Helper()
-	if out, err := r.Pmemfs("check", p.Config); err != nil || out != "clean" {
-		r.t.Errorf("pmemfs check %s: %q, %v", p.Config, out, err)
+	if out, err := r.Pmemfs("fsck", p.Config); err != nil || out != "clean" {
+		r.t.Errorf("pmemfs fsck %s: %q, %v", p.Config, out, err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Exit codes. Those of a mount are mount(8)'s; those of status are the verdict's.
+// Exit codes. Those of a mount are mount(8)'s, those of fsck are fsck(8)'s; those of status are the verdict's.
 const (
 	exitFailed      = 2
 	exitMountUsage  = 1
@@ -28,7 +28,10 @@ type cli struct {
 	Sync    syncCmd    `cmd:"" help:"Make everything written so far durable on every copy."`
 	Status  statusCmd  `cmd:"" help:"Show the state of a mount or of an unmounted pool."`
 	Promote promoteCmd `cmd:"" help:"On a target: make a replica mountable here, and fence its initiator."`
-	Check   checkCmd   `cmd:"" help:"Check the file system in an unmounted pool; changes nothing."`
+	Fsck    fsckCmd    `cmd:"" help:"Check the file system in an unmounted pool."`
+	Ls      lsCmd      `cmd:"" help:"List files of an unmounted pool."`
+	Cat     catCmd     `cmd:"" help:"Write the content of a file of an unmounted pool to standard output."`
+	Export  exportCmd  `cmd:"" help:"Copy all files of an unmounted pool out of it, with their attributes."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

@@ -59,7 +59,7 @@ func (c *mkPoolCmd) Run() error {
 type promoteCmd struct {
 	Name   string `arg:"" help:"The replica: name of its pool set file in the target's pool directory."`
 	Config string `help:"Configuration of pmemfs-target." default:"/etc/pmemfs/target.toml"`
-	Force  bool   `help:"Promote even an Inconsistent replica. Its content may be a mixture of old and new; run pmemfs check."`
+	Force  bool   `help:"Promote even an Inconsistent replica. Its content may be a mixture of old and new; run pmemfs fsck."`
 }
 
 // Run asks the daemon that serves the replica; if none runs, it does the work itself under the pool's lock.
@@ -76,30 +76,5 @@ func (c *promoteCmd) Run() error {
 		return err
 	}
 	_, err = fmt.Printf("promoted %s at term %d; mount it with its pool set file %s\n", c.Name, term, cfg.PoolDir+"/"+c.Name)
-	return err
-}
-
-type checkCmd struct {
-	Config string `arg:"" help:"Configuration or pool set file of an unmounted pool."`
-}
-
-// Run exits with 0 when the pool is clean, 1 when there are findings, 2 when it could not be checked.
-func (c *checkCmd) Run() error {
-	cfg, set, err := initiator.Load(c.Config)
-	if err != nil {
-		return err
-	}
-	found := 0
-	err = initiator.Check(cfg, set, func(f volume.Finding) {
-		found++
-		fmt.Printf("%s: %s\n", f.Where, f.What)
-	})
-	if err != nil {
-		return err
-	}
-	if found > 0 {
-		return &exitError{1, fmt.Errorf("%d findings", found)}
-	}
-	_, err = fmt.Println("clean")
 	return err
 }

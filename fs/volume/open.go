@@ -114,13 +114,7 @@ func Open(r pmem.Region, o Options) (*Volume, Recovered, error) {
 
 func open(r pmem.Region, o Options) (*Volume, Recovered, error) {
 	b := r.Bytes()
-	read := func(off uint64, dst []byte) error {
-		if off > uint64(len(b)) || uint64(len(dst)) > uint64(len(b))-off {
-			return fmt.Errorf("%w: read of %d bytes at offset %d of a pool of %d", ErrCorrupt, len(dst), off, len(b))
-		}
-		copy(dst, b[off:])
-		return nil
-	}
+	read := reader(b)
 	// A seal that sits only in a cache must not be built on: what recovery reads is made persistent first.
 	if err := persist(r, pmem.Range{Off: layout.SuperOff0, Len: layout.LogOff - layout.SuperOff0}); err != nil {
 		return nil, Recovered{}, err

@@ -53,6 +53,7 @@ type Volume struct {
 	waiting dropped // by the epoch before: free when the super of the open epoch is sealed
 
 	stopped error
+	salvage bool                  // see OpenReadOnly; set before anyone else has the volume
 	fault   atomic.Pointer[error] // needs no lock
 	keys    [stepKeys]layout.Key  // scratch of one step
 	value   []byte                // scratch for lists of names and attributes
@@ -69,11 +70,19 @@ func (v *Volume) view(f func() error) error {
 	var err error
 	if fault := pmem.Guard(func() { err = f() }); fault != nil {
 		err = fault
-	} else if damage := v.tree.Err(); damage != nil {
+	} else if damage := v.damage(); damage != nil {
 		err = damage
 	}
 	v.note(err)
 	return err
+}
+
+// damage is what is wrong with the tree. A volume opened to salvage tells of it only to the call that met it.
+func (v *Volume) damage() error {
+	if v.salvage {
+		return v.tree.TakeErr()
+	}
+	return v.tree.Err()
 }
 
 // note remembers the first fault of the medium that a read met: it stops nothing, but whoever asks how the pool is must hear of it.

@@ -1,5 +1,5 @@
 // Package initiator puts the parts of a mount together: pool, volume, replicas, committer, FUSE server, control socket. It is
-// the whole of `pmemfs mount`, `mkpool` and `check` but for their command lines.
+// the whole of `pmemfs mount`, `mkpool` and `fsck` but for their command lines.
 //
 // # Order of a mount
 //

@@ -74,20 +74,3 @@ func makeReplicas(ctx context.Context, cfg *config.Mount, set *poolset.Set, loca
 	}
 	return nil
 }
-
-// Check reports every inconsistency of the file system in an unmounted pool. It changes nothing that a recovery could see.
-func Check(cfg *config.Mount, set *poolset.Set, report func(volume.Finding)) error {
-	p, err := pool.Open(set, pool.OpenOptions{Role: "check", Wait: lockTimeout})
-	if err != nil {
-		return err
-	}
-	head, st := p.Header(), p.State()
-	if st.Flags&poolset.Inconsistent != 0 {
-		report(volume.Finding{Where: "state slot", What: "the copy is marked Inconsistent"})
-	}
-	vol, _, err := volume.Open(p.Region(), volume.Options{PoolUUID: head.PoolUUID, Term: st.Term + 1, Now: now, NoAtime: true})
-	if err == nil {
-		err = vol.Check(report)
-	}
-	return errors.Join(err, p.Close())
-}

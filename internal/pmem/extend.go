@@ -24,7 +24,7 @@ var (
 
 // Extend must not be called twice at the same time.
 func (m *mapping) Extend(parts []Part) error {
-	if m.readOnly {
+	if m.loads() {
 		return ErrReadOnly
 	}
 	total, err := totalSize(parts)
@@ -75,7 +75,7 @@ func (m *mapping) mapBehind(old, parts []Part) error {
 		if n == 0 {
 			continue
 		}
-		promise, err := mapPart(p, at, m.mem[off:off+n], false)
+		promise, err := mapPart(p, at, m.mem[off:off+n], Options{})
 		if err != nil {
 			return err
 		}

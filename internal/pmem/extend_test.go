@@ -36,7 +36,7 @@ func TestExtend_RegionStaysWhereItStands(t *testing.T) {
 	if err := m.Flush([]Range{{64 << 10, 8192}}); err != nil {
 		t.Error(err)
 	}
-	if path, at := m.partAt(64<<10 + 5); path != second || at != 5 {
+	if path, at := m.PartAt(64<<10 + 5); path != second || at != 5 {
 		t.Errorf("offset behind the first part: %s at %d", path, at)
 	}
 }

@@ -119,7 +119,7 @@ func (r *registry) locate(addr uintptr) (*FaultError, bool) {
 			continue
 		}
 		off := uint64(addr - base)
-		path, at := m.partAt(off)
+		path, at := m.PartAt(off)
 		return &FaultError{Addr: addr, Off: off, Path: path, At: at}, true
 	}
 	return nil, false

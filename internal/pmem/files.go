@@ -19,6 +19,9 @@ type Part struct {
 // Options of OpenFiles.
 type Options struct {
 	ReadOnly bool
+	// Private maps the parts copy-on-write (MAP_PRIVATE, mmap(2)): the parts are opened for reading only, and what is stored
+	// stays in the memory of this process until Close. Such a region is Volatile.
+	Private bool
 }
 
 // OpenFiles maps parts one after another as one region. The weakest promise of a part is that of the region:
@@ -39,10 +42,10 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pmem: reserve %d bytes of address space for %s: %w", total, parts[0].Path, err)
 	}
-	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly}
+	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly, private: opt.Private}
 	for off, i := uint64(0), 0; i < len(parts); i++ {
 		p := parts[i]
-		promise, err := mapPart(p, 0, s.mem[off:off+p.Size], opt.ReadOnly)
+		promise, err := mapPart(p, 0, s.mem[off:off+p.Size], opt)
 		if err != nil {
 			return nil, errors.Join(err, s.release())
 		}
@@ -75,9 +78,12 @@ func totalSize(parts []Part) (uint64, error) {
 }
 
 // mapPart maps one file, from at on, over b and returns what a fence will mean for it. The mapping outlives the descriptor.
-func mapPart(p Part, at uint64, b []byte, readOnly bool) (Promise, error) {
+func mapPart(p Part, at uint64, b []byte, opt Options) (Promise, error) {
 	flags, prot := os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
-	if readOnly {
+	switch {
+	case opt.Private:
+		flags = os.O_RDONLY
+	case opt.ReadOnly:
 		flags, prot = os.O_RDONLY, unix.PROT_READ
 	}
 	// O_NONBLOCK keeps a fifo from blocking before its type is checked.
@@ -89,7 +95,18 @@ func mapPart(p Part, at uint64, b []byte, readOnly bool) (Promise, error) {
 	if err := checkFile(f, p); err != nil {
 		return 0, err
 	}
+	if opt.Private {
+		return mapPrivate(f, int64(at), b, prot)
+	}
 	return mapShared(f, int64(at), b, prot)
+}
+
+// mapPrivate reserves no memory for the pages that may be stored to: a pool is larger than the memory of its machine.
+func mapPrivate(f *os.File, at int64, b []byte, prot int) (Promise, error) {
+	if err := mapFile(int(f.Fd()), at, b, prot, unix.MAP_PRIVATE|unix.MAP_NORESERVE); err != nil {
+		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
+	}
+	return Volatile, nil
 }
 
 func checkFile(f *os.File, p Part) error {

@@ -175,3 +175,42 @@ func TestWriteBackErrorIsSticky(t *testing.T) {
 		t.Error("Drain stored a seal after a failed write-back")
 	}
 }
+
+// What is stored into a private region is seen through it, and never reaches the parts, which need not be writable.
+func TestPrivateRegion(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newFile(t, dir, "a", 4096), newFile(t, dir, "b", 8192)
+	if err := os.Chmod(b, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenFiles([]Part{{a, 4096}, {b, 8192}}, Options{Private: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Promise() != Volatile {
+		t.Errorf("promise %v", r.Promise())
+	}
+	if err := r.Prefault(Range{0, 12288}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Copy(r.Bytes()[4000:], []byte("stored over the border of two parts and a page or so")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Drain(r, []Range{{4000, 100}}, Seal{8192, 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(r.Bytes()[4000:], []byte("stored over")) || r.Bytes()[8192] != 7 {
+		t.Error("what was stored is not seen")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{a, b} {
+		if got := readFile(t, path); !bytes.Equal(got, make([]byte, len(got))) {
+			t.Errorf("%s was changed", path)
+		}
+	}
+}

@@ -18,6 +18,7 @@ type mapping struct {
 	mapped   atomic.Uint64          // bytes of them; grows after parts
 	promise  Promise
 	readOnly bool
+	private  bool
 	closed   atomic.Bool
 	failed   atomic.Pointer[SyncError] // first failed write-back; never cleared
 }
@@ -37,8 +38,8 @@ func (m *mapping) publish(parts []Part, size uint64) {
 	m.mapped.Store(size)
 }
 
-// partAt returns the part that holds off, and off relative to it.
-func (m *mapping) partAt(off uint64) (path string, at uint64) {
+// PartAt returns the part that holds off, and off relative to it.
+func (m *mapping) PartAt(off uint64) (path string, at uint64) {
 	for _, p := range *m.parts.Load() {
 		if off < p.Size {
 			return p.Path, off
@@ -129,7 +130,10 @@ func (m *mapping) Store64(off, val uint64) (err error) {
 	return nil
 }
 
-// Prefault allocates the blocks of a sparse file too, unless the region is read-only.
+// loads tells that the bytes of the parts are only ever read.
+func (m *mapping) loads() bool { return m.readOnly || m.private }
+
+// Prefault allocates the blocks of a sparse file too, unless the region is read-only or private.
 func (m *mapping) Prefault(r Range) error {
 	if err := checkRange("prefault", r.Off, r.Len, m.size()); err != nil {
 		return err
@@ -140,7 +144,7 @@ func (m *mapping) Prefault(r Range) error {
 	lo := r.Off - r.Off%pageLen
 	b := m.mem[lo : r.Off+r.Len]
 	advice := unix.MADV_POPULATE_WRITE
-	if m.readOnly {
+	if m.loads() {
 		advice = unix.MADV_POPULATE_READ
 	}
 	err := unix.Madvise(b, advice)
@@ -155,7 +159,7 @@ func (m *mapping) touchPages(b []byte) error {
 	var sum byte
 	return Guard(func() {
 		for off := uint64(0); off < uint64(len(b)); off += pageLen {
-			if m.readOnly {
+			if m.loads() {
 				sum |= b[off]
 			} else {
 				touch(b[off:])

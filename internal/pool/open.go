@@ -25,6 +25,9 @@ type OpenOptions struct {
 	// Durability that the caller will promise. Zero keeps the class that the pool has.
 	Durability Durability
 	ReadOnly   bool
+	// Private is ReadOnly with a region that can be stored to, copy-on-write: nothing of it reaches the parts. For those who look
+	// at a pool and need to recover it in memory.
+	Private bool
 	// Role of this process, one word for those who find the pool in use: "mount", "target".
 	Role string
 	// Wait bounds the wait for the end of a dying process that had the pool; zero means DefaultWait.
@@ -59,11 +62,11 @@ func openParts(set *poolset.Set, opt OpenOptions) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := pmem.OpenFiles(parts, pmem.Options{ReadOnly: opt.ReadOnly})
+	r, err := pmem.OpenFiles(parts, pmem.Options{ReadOnly: opt.ReadOnly, Private: opt.Private})
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
-	p := &Pool{set: set, region: r, parts: parts, readOnly: opt.ReadOnly}
+	p := &Pool{set: set, region: r, parts: parts, readOnly: opt.ReadOnly || opt.Private}
 	if err := p.load(opt); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -88,11 +91,15 @@ func (p *Pool) load(opt OpenOptions) error {
 		return err
 	}
 	if !opt.AnySignature {
-		if err := checkHeader(p.set, &info.Header, opt.ReadOnly); err != nil {
+		if err := checkHeader(p.set, &info.Header, p.readOnly); err != nil {
 			return err
 		}
 	}
 	p.header, p.state, p.slot = info.Header, info.stored, info.slot
+	if opt.Private { // promises nothing, and builds on nothing that a cache may lose
+		p.state = info.State
+		return nil
+	}
 	class := opt.Durability
 	if class == 0 {
 		class = classOf(p.state)

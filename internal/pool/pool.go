@@ -37,6 +37,15 @@ func (p *Pool) Region() pmem.Region { return p.region }
 // Set is the pool set that the pool was opened with.
 func (p *Pool) Set() *poolset.Set { return p.set }
 
+// Place says in words where a pool offset lies: the part and the offset in it.
+func (p *Pool) Place(off uint64) string {
+	if parts, ok := p.region.(interface{ PartAt(uint64) (string, uint64) }); ok && off < uint64(len(p.region.Bytes())) {
+		path, at := parts.PartAt(off)
+		return fmt.Sprintf("%s, offset %d", path, at)
+	}
+	return fmt.Sprintf("pool offset %d", off)
+}
+
 // Leave announces that this process is about to close the pool: whoever opens it meanwhile waits instead of finding it in use.
 func (p *Pool) Leave() error {
 	if err := p.lock.leave(); err != nil {

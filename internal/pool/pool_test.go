@@ -248,6 +248,36 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
+// A private pool can be stored to, and its parts stay as they are, block 0 too.
+func TestPrivate(t *testing.T) {
+	set := newPool(t)
+	before := readParts(t, set)
+	p := mustOpen(t, set, OpenOptions{Private: true})
+	if err := p.SetState(func(*poolset.State) {}); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("SetState: %v", err)
+	}
+	copy(p.Region().Bytes()[4096:], "stored")
+	if place := p.Place(4097); place != set.Parts[0].Path+", offset 4097" {
+		t.Errorf("place %q", place)
+	}
+	mustClose(t, p)
+	if !bytes.Equal(before, readParts(t, set)) {
+		t.Error("the parts changed")
+	}
+}
+
+func readParts(t *testing.T, set *poolset.Set) (all []byte) {
+	t.Helper()
+	for _, part := range set.Parts {
+		b, err := os.ReadFile(part.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	return all
+}
+
 func TestRemove(t *testing.T) {
 	set := newPool(t)
 	p := mustOpen(t, set, OpenOptions{Role: "mount"})

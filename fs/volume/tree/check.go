@@ -15,12 +15,20 @@ func (t *Tree) enter(off, birth uint64, level int) (node, error) {
 		return nil, t.damaged(off, "place", off, "an aligned node within the pool")
 	}
 	nd := t.at(off)
-	n, low := nd.count(), nd.low()
-	if binary.LittleEndian.Uint32(nd[magicOff:]) == nodeMagic && nd.self() == off && nd.birth() == birth && birth <= t.epoch &&
-		nd.level() == level && slotsOff+n*slotSize <= low && low <= t.nodeSize && (n > 0 || level == 0) {
-		return nd, nil
+	if !t.isNode(nd, off, birth, level) {
+		return nil, t.badHeader(nd, off, birth, level)
 	}
-	return nil, t.badHeader(nd, off, birth, level)
+	if t.bad != nil && t.bad[off] {
+		return nil, t.damaged(off, "node", off, "one that a survey found whole")
+	}
+	return nd, nil
+}
+
+// isNode tells whether the header of nd is that of a node of this place, birth and level.
+func (t *Tree) isNode(nd node, off, birth uint64, level int) bool {
+	n, low := nd.count(), nd.low()
+	return binary.LittleEndian.Uint32(nd[magicOff:]) == nodeMagic && nd.self() == off && nd.birth() == birth && birth <= t.epoch &&
+		nd.level() == level && slotsOff+n*slotSize <= low && low <= t.nodeSize && (n > 0 || level == 0)
 }
 
 // badHeader names the field of a header for which enter refused it.
@@ -70,10 +78,24 @@ func (t *Tree) verify(nd node) error {
 
 // damaged makes the error for a damaged node and keeps the first one for Err.
 func (t *Tree) damaged(off uint64, field string, found uint64, want string) error {
-	err := fmt.Errorf("%w: tree node at offset %d: %s: found %d, expected %s", layout.ErrCorrupt, off, field, found, want)
+	var err error = &DamageError{off, field, found, want}
 	t.err.CompareAndSwap(nil, &err)
 	return err
 }
+
+// DamageError is a field of a node that is not what it must be. It wraps layout.ErrCorrupt.
+type DamageError struct {
+	Off   uint64 // pool offset of the node
+	Field string
+	Found uint64
+	Want  string
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("%v: tree node at offset %d: %s: found %d, expected %s", layout.ErrCorrupt, e.Off, e.Field, e.Found, e.Want)
+}
+
+func (e *DamageError) Unwrap() error { return layout.ErrCorrupt }
 
 // Err is the first damage that anything met in this tree, or nil.
 func (t *Tree) Err() error {

@@ -79,6 +79,9 @@ func (s *scan) ascend(nd node) bool {
 	}
 	for i := nd.route(s.from); i < nd.count() && (i == 0 || nd.key(i).Less(s.to)); i++ {
 		child, err := s.t.enterChild(nd, i)
+		if err != nil && s.t.bad != nil {
+			continue
+		}
 		if err != nil || !s.ascend(child) {
 			return false
 		}

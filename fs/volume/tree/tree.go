@@ -57,6 +57,7 @@ type Tree struct {
 	replaced []uint64 // older nodes that this epoch dropped
 	handed   []uint64 // those of the epoch that Freeze ended
 	err      atomic.Pointer[error]
+	bad      map[uint64]bool // see Salvage
 
 	// For changes only, to spare allocations.
 	path    [layout.MaxHeight + 1]step // by level

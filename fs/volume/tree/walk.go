@@ -74,7 +74,7 @@ func (w *walk) entries(nd node) error {
 // verifyAll checks an entered node by itself and against the bounds that its parent gives it.
 func (t *Tree) verifyAll(nd node, lo Key, hi *Key) error {
 	if found, want := binary.LittleEndian.Uint32(nd[crcOff:]), t.crc(nd); nd.birth() < t.epoch && found != want {
-		return t.damaged(nd.self(), "crc", uint64(found), fmt.Sprint(want))
+		return t.damaged(nd.self(), crcField, uint64(found), fmt.Sprint(want))
 	}
 	if err := t.verify(nd); err != nil {
 		return err
@@ -90,5 +90,8 @@ func (t *Tree) verifyAll(nd node, lo Key, hi *Key) error {
 	}
 	return nil
 }
+
+// crcField names the CRC in a DamageError.
+const crcField = "crc"
 
 func (t *Tree) crc(nd node) uint32 { return layout.CRC(t.uuid, nd[crcStart:]) }
