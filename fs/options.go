@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strconv"
@@ -27,6 +28,8 @@ type Options struct {
 	StrictAtime bool // strictatime; shown in /proc/mounts, kept as relatime
 
 	NonEmpty bool // nonempty: hide what the mount point holds
+
+	Inconsistent bool // inconsistent: with ro, also a copy that is marked Inconsistent; for the caller
 
 	FSName  string // fsname=: the source shown in /proc/mounts; the caller sets it if empty
 	MaxRead uint32 // max_read=: bytes of the largest READ, 0 = 1 MiB
@@ -56,6 +59,8 @@ var flagOptions = map[string]func(*Options){
 	"nodiratime":  func(o *Options) { o.NoDirAtime = true },
 	"diratime":    func(o *Options) { o.NoDirAtime = false },
 	"nonempty":    func(o *Options) { o.NonEmpty = true },
+
+	"inconsistent": func(o *Options) { o.Inconsistent = true },
 }
 
 // acceptedOptions change nothing: they speak to mount(8) or systemd, or ask for what every mount does.
@@ -77,6 +82,9 @@ func ParseOptions(list string) (Options, error) {
 		if err := o.set(opt); err != nil {
 			return Options{}, err
 		}
+	}
+	if o.Inconsistent && !o.ReadOnly {
+		return Options{}, errors.New("mount option \"inconsistent\" needs \"ro\": such a copy can be looked at, not changed")
 	}
 	return o, nil
 }

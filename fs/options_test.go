@@ -33,6 +33,8 @@ func TestParseOptions(t *testing.T) {
 
 		{in: "ro,noattime", err: `"noattime"`},
 		{in: "tragets=a", err: `"tragets"`},
+		{in: "inconsistent,ro", want: Options{ReadOnly: true, Inconsistent: true}},
+		{in: "inconsistent", err: `needs "ro"`},
 		{in: "ro=1", err: `"ro"`},
 		{in: "fsname", err: `"fsname"`},
 		{in: "fsname=", err: `"fsname" needs a value`},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/integration/stage"
+	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
 // buildTree makes one of everything that a file system holds.
@@ -182,4 +183,96 @@ func TestOffline_Replica(t *testing.T) {
 	if checksum(t, part) != before {
 		t.Error("looking at the replica changed it")
 	}
+}
+
+// TestReadOnly_Replica: a replica that nobody promoted is mounted with ro, beside the export. Not one byte of it changes, and the
+// initiator goes on afterwards as if nothing had been.
+func TestReadOnly_Replica(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.buildTree()
+	r.must(r.pool.Sync())
+	want := describeTree(t, r.pool.Mountpoint)
+	r.must(r.pool.Kill())
+	r.must(r.targets[0].Kill())
+	part := r.replicaPart(0)
+	before := checksum(t, part)
+	replica := r.replicaPool(0)
+	r.must(replica.Mount("-o", "ro"))
+	if diff := cmp.Diff(want, describeTree(t, replica.Mountpoint)); diff != "" {
+		t.Errorf("the read-only mount differs (-initiator +replica):\n%s", diff)
+	}
+	wantErrno(t, "create on a mount with ro", os.WriteFile(filepath.Join(replica.Mountpoint, "new"), nil, 0o644), unix.EROFS)
+	_, err := stage.Run("mount", "-i", "-o", "remount,rw", replica.Mountpoint)
+	r.must(err)
+	wantErrno(t, "create after a remount with rw", os.WriteFile(filepath.Join(replica.Mountpoint, "new"), nil, 0o644), unix.EROFS)
+	st, err := replica.Status()
+	if err != nil || st.Verdict != "READ-ONLY" || !strings.HasPrefix(st.Copies[0].State, "replica") || st.SealedLSN == 0 {
+		t.Errorf("status: %v, %+v", err, st)
+	}
+	_, err = r.Pmemfs("fsck", replica.Config)
+	wantText(t, "fsck of a mounted pool", err, "in use by process", "unmount")
+	r.must(replica.Umount())
+	if checksum(t, part) != before {
+		t.Error("the read-only mount changed the replica")
+	}
+	r.must(r.targets[0].Start())
+	r.must(r.pool.Mount())
+	r.must(writeSync(r.path("goes on"), []byte("x")))
+}
+
+// TestReadOnly_Primary: a primary is mounted with ro while its target is away, also after a crash, and stays as it is.
+func TestReadOnly_Primary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.must(writeSync(r.path("f"), []byte("synced")))
+	r.must(r.pool.Kill())
+	r.must(r.targets[0].Kill())
+	before := checksum(t, r.pool.Part)
+	r.must(r.pool.Mount("-o", "ro"))
+	r.wantContent(r.path("f"), "synced")
+	r.must(r.pool.Umount())
+	if checksum(t, r.pool.Part) != before {
+		t.Error("the read-only mount changed the pool")
+	}
+}
+
+// TestReadOnly_Inconsistent: half a copy is shown to whoever asks for it by name.
+func TestReadOnly_Inconsistent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.must(writeSync(r.path("f"), []byte("synced")))
+	r.must(r.pool.Umount())
+	r.must(r.targets[0].Kill())
+	r.markInconsistent(r.replicaPart(0))
+	replica := r.replicaPool(0)
+	wantText(t, "ro of an inconsistent copy", replica.Mount("-o", "ro"), "Inconsistent")
+	_, err := r.Pmemfs("ls", replica.Config)
+	wantText(t, "ls of an inconsistent copy", err, "Inconsistent")
+	wantText(t, "the option without ro", replica.Mount("-o", "inconsistent"), "needs", "ro")
+	r.must(replica.Mount("-o", "ro,inconsistent"))
+	r.must(replica.Umount())
+	if out, err := r.Pmemfs("ls", "--inconsistent", replica.Config); err != nil || out != "f" {
+		t.Errorf("ls --inconsistent: %q, %v", out, err)
+	}
+}
+
+// markInconsistent sets the flag in both state slots of a part, as a copy that is under way does.
+func (r *rig) markInconsistent(part string) {
+	r.t.Helper()
+	f, err := os.OpenFile(part, os.O_RDWR, 0)
+	r.must(err)
+	defer f.Close()
+	block := make([]byte, poolset.BlockSize)
+	_, err = f.ReadAt(block, 0)
+	r.must(err)
+	h, _, err := poolset.CurrentHeader(block)
+	r.must(err)
+	s, slot, err := poolset.CurrentState(block, h.PoolUUID)
+	r.must(err)
+	s.Flags |= poolset.Inconsistent
+	var b [poolset.StateLen]byte
+	s.Encode(b[:], h.PoolUUID)
+	_, err = f.WriteAt(b[:], int64(poolset.StateOff+slot*poolset.StateLen))
+	r.must(err)
 }

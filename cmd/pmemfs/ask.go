@@ -32,7 +32,7 @@ type statusCmd struct {
 	JSON bool   `name:"json" help:"One JSON object."`
 }
 
-// Run prints the status and exits with its verdict: 0 healthy or offline, 1 degraded, 2 failed, 3 unknown.
+// Run prints the status and exits with its verdict: 0 healthy, read-only or offline, 1 degraded, 2 failed, 3 unknown.
 func (c *statusCmd) Run() error {
 	st, err := c.status()
 	if err != nil {

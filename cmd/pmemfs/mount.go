@@ -30,7 +30,7 @@ const (
 
 type mountCmd struct {
 	Args       []string `arg:"" name:"path" help:"[CONFIG] MOUNTPOINT. CONFIG is a configuration or pool set file, by default /etc/pmemfs/pmemfs.toml."`
-	Options    []string `short:"o" sep:"none" help:"Mount options as in fstab: ro, noatime, nosuid, sync, config=FILE, ..."`
+	Options    []string `short:"o" sep:"none" help:"Mount options as in fstab: ro (changes no byte of any copy; also for a replica), noatime, nosuid, sync, config=FILE, ..."`
 	Foreground bool     `short:"f" help:"Stay in the foreground and log to stderr."`
 	LogFile    string   `help:"Log of the daemon." default:"/var/log/pmemfs.log"`
 

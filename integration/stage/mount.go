@@ -94,10 +94,13 @@ func (p *Pool) Sync() error {
 
 // Status is what the callers here read of `pmemfs status --json`.
 type Status struct {
-	Verdict  string            `json:"verdict"`
-	Error    string            `json:"error"`
-	PID      int               `json:"pid"`
-	Term     uint64            `json:"term"`
+	Verdict string `json:"verdict"`
+	Error   string `json:"error"`
+	PID     int    `json:"pid"`
+	Term    uint64 `json:"term"`
+
+	SealedLSN uint64 `json:"sealed_lsn"`
+
 	Drains   uint64            `json:"drains"`
 	Requests map[string]uint64 `json:"requests"`
 	Copies   []struct {

@@ -15,11 +15,13 @@ const (
 	Degraded Verdict = "DEGRADED"
 	// Failed: fsync fails and changes are refused until the pool is mounted anew.
 	Failed Verdict = "FAILED"
+	// ReadOnly: mounted with ro. Nothing is replicated, and nothing changes.
+	ReadOnly Verdict = "READ-ONLY"
 	// Offline: the pool is not mounted; the state is what its header says.
 	Offline Verdict = "OFFLINE"
 )
 
-// ExitCode is what `pmemfs status` exits with: 0 healthy or offline, 1 degraded, 2 failed.
+// ExitCode is what `pmemfs status` exits with: 0 healthy, read-only or offline, 1 degraded, 2 failed.
 func (v Verdict) ExitCode() int {
 	switch v {
 	case Degraded:

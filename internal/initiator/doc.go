@@ -17,6 +17,8 @@
 // A crash between any two steps leaves copies that the next mount handles: terms only grow, and a target in the middle of a copy
 // is marked Inconsistent.
 //
+// A mount with ro does none of this but to open the pool, privately, and to mount: see startReadOnly.
+//
 // # Order of an unmount
 //
 // The kernel has let go of the mount; then 1 commit and flip the root, 2 mark each target Clean, 3 mark the local copy Clean, 4 close.

@@ -59,7 +59,11 @@ type Mounted struct {
 // Mount does all the steps of the package documentation. On an error nothing stays mounted, open or locked.
 func Mount(ctx context.Context, mc MountConfig) (*Mounted, error) {
 	m := &Mounted{MountConfig: mc, now: now, generation: randomGeneration}
-	if err := m.start(ctx); err != nil {
+	start := m.start
+	if mc.Options.ReadOnly {
+		start = m.startReadOnly
+	}
+	if err := start(ctx); err != nil {
 		if m.pool != nil {
 			m.pool.Distrust(err)
 		}
@@ -152,7 +156,7 @@ func (m *Mounted) takeTerm() (uint64, error) {
 // recover is step 4.
 func (m *Mounted) recover(term uint64) error {
 	vol, found, err := volume.Open(m.pool.Region(), volume.Options{
-		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime || m.Options.ReadOnly,
+		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Set.File, err)
@@ -177,11 +181,16 @@ func (m *Mounted) serve() (err error) {
 	for i, l := range m.links {
 		l.follow(m.commit, i+1)
 	}
+	return m.show(m.commit, m.answer)
+}
+
+// show mounts and opens the control socket.
+func (m *Mounted) show(c fs.Committer, answer func(control.Request) control.Reply) (err error) {
 	opts := m.Options
 	if opts.FSName == "" {
 		opts.FSName = m.Config.Path
 	}
-	m.fuse, err = fs.Mount(fs.Config{Volume: m.vol, Committer: m.commit, Options: opts, Log: m.Log}, m.Mountpoint)
+	m.fuse, err = fs.Mount(fs.Config{Volume: m.vol, Committer: c, Options: opts, Log: m.Log}, m.Mountpoint)
 	if err != nil {
 		return err
 	}
@@ -189,7 +198,7 @@ func (m *Mounted) serve() (err error) {
 	if err != nil {
 		return err
 	}
-	m.control, err = control.Listen(control.SocketPath(real), m.answer)
+	m.control, err = control.Listen(control.SocketPath(real), answer)
 	return err
 }
 
@@ -224,6 +233,11 @@ func (m *Mounted) Wait() error {
 	// umount(8) may have returned already, and the next mount may come at any moment.
 	if err := m.pool.Leave(); err != nil {
 		m.Log.WithError(err).Warn("the next mount of this pool will not wait for the end of this one")
+	}
+	if m.Options.ReadOnly {
+		m.release()
+		m.Log.Info("unmounted, nothing was changed")
+		return nil
 	}
 	err := m.commit.Close()
 	if err == nil {

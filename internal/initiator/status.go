@@ -33,9 +33,8 @@ func (m *Mounted) answer(req control.Request) control.Reply {
 
 // status waits for a target no longer than posting a drain to it may take, see writeTimeout.
 func (m *Mounted) status() *control.Status {
-	st, space := m.pool.State(), m.vol.StatFS()
-	s := describe(m.Set, m.id, st)
-	s.Verdict, s.PID, s.Version, s.Mountpoint = control.Healthy, os.Getpid(), version.Version, m.Mountpoint
+	space := m.vol.StatFS()
+	s := m.serving(control.Healthy)
 	s.SealedLSN = m.commit.Durable()
 	s.BytesTotal, s.BytesFree, s.Inodes = space.Blocks*4096, space.Free*4096, space.Inodes
 	s.Requests, s.Drains = m.fuse.Counts().ByName(), m.commit.Drains()
@@ -58,6 +57,13 @@ func (m *Mounted) status() *control.Status {
 	if err := cmp.Or(m.commit.Err(), m.vol.Stopped(), m.vol.Fault()); err != nil {
 		s.Verdict, s.Error = control.Failed, err.Error()
 	}
+	return s
+}
+
+// serving describes the pool and this daemon.
+func (m *Mounted) serving(v control.Verdict) *control.Status {
+	s := describe(m.Set, m.id, m.pool.State())
+	s.Verdict, s.PID, s.Version, s.Mountpoint = v, os.Getpid(), version.Version, m.Mountpoint
 	return s
 }
 
