@@ -29,7 +29,7 @@ type slots struct {
 // readSlots finds the super slot to recover from: the valid one with the higher epoch.
 func readSlots(read func(off uint64, b []byte) error, uuid [16]byte, poolSize uint64) (slots, error) {
 	if poolSize < MinPool {
-		return slots{}, fmt.Errorf("%w: pool of %d bytes: found less than the smallest pool, %d: is the file truncated?", ErrCorrupt, poolSize, MinPool)
+		return slots{}, fmt.Errorf("%w: pool of %d bytes: found less than the smallest pool, expected at least %d: is the file truncated?", ErrCorrupt, poolSize, MinPool)
 	}
 	var sup [2]layout.Super
 	var errs [2]error
@@ -60,7 +60,7 @@ func decodeSlot(b []byte, off uint64, uuid [16]byte, poolSize uint64) (layout.Su
 	switch {
 	case err != nil:
 	case layout.SuperOff(s.Epoch) != off:
-		err = fmt.Errorf("%w: found epoch %d, which belongs to offset %d", ErrCorrupt, s.Epoch, layout.SuperOff(s.Epoch))
+		err = fmt.Errorf("%w: found epoch %d, expected one that belongs here, not to offset %d", ErrCorrupt, s.Epoch, layout.SuperOff(s.Epoch))
 	case s.PoolSize > poolSize:
 		err = fmt.Errorf("%w: found a pool of %d bytes, expected at least %d: is the file truncated?", ErrCorrupt, poolSize, s.PoolSize)
 	case s.LogLen < minLog:
@@ -79,6 +79,17 @@ func scanLog(read func(off uint64, b []byte) error, s *layout.Super, fn func(rec
 	return pos, rec, err
 }
 
+// logIsWhole tests that the log ends at pos, after the record lsn, because no more was sealed, and not because a record is
+// damaged: going on without it would lose what was acknowledged.
+func logIsWhole(read func(off uint64, b []byte) error, s *layout.Super, pos, lsn uint64) error {
+	later, off, ok, err := oplog.Later(read, s.LogOff, s.LogLen, pos, lsn, s.PoolUUID)
+	if err != nil || !ok {
+		return err
+	}
+	return fmt.Errorf("%w: log: found no valid record at offset %d, expected record %d, since record %d is sealed at offset %d",
+		ErrCorrupt, s.LogOff+pos, lsn+1, later.LSN, off)
+}
+
 // Probe tells what Open would recover to, from the super slots and the log alone; it does not count orphans. Read fills
 // b from a pool offset: of a replica, by RDMA Read.
 func Probe(read func(off uint64, b []byte) error, uuid [16]byte, poolSize uint64) (Recovered, error) {
@@ -86,7 +97,10 @@ func Probe(read func(off uint64, b []byte) error, uuid [16]byte, poolSize uint64
 	if err != nil {
 		return Recovered{}, fmt.Errorf("probe: %w", err)
 	}
-	_, rec, err := scanLog(read, &s.best, func(layout.Record, []byte) error { return nil })
+	pos, rec, err := scanLog(read, &s.best, func(layout.Record, []byte) error { return nil })
+	if err == nil {
+		err = logIsWhole(read, &s.best, pos, rec.LSN)
+	}
 	if err != nil {
 		return Recovered{}, fmt.Errorf("probe: %w", err)
 	}
@@ -132,7 +146,7 @@ func open(r pmem.Region, o Options) (*Volume, Recovered, error) {
 		return nil, Recovered{}, err
 	}
 	if o.Term < rec.Term {
-		return nil, Recovered{}, fmt.Errorf("term %d is lower than that of the last record, %d: this mount was fenced off", o.Term, rec.Term)
+		return nil, Recovered{}, fmt.Errorf("found a last record of term %d, expected at most term %d, that of this mount: it was fenced off", rec.Term, o.Term)
 	}
 	return v, rec, nil
 }

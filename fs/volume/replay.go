@@ -2,6 +2,7 @@ package volume
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,20 +25,9 @@ func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recov
 	if s.both {
 		s.damage = v.markOther(&s.other)
 	}
-	p := replay{v: v}
-	pos, rec, err := scanLog(read, &s.best, p.mark)
-	if err == nil {
-		if !mutant.On(mutant.OnePassReplay) {
-			p.take()
-		}
-		_, _, err = scanLog(read, &s.best, p.apply)
-	}
+	pos, rec, err := v.replayLog(read, s)
 	if err != nil {
 		return Recovered{}, err
-	}
-	p.hold()
-	if mutant.On(mutant.FreesForgotten) {
-		v.dropped.blocks = nil
 	}
 	v.log.Reset(pos, rec.LSN, rec.LSNSeal, rec.Term)
 	v.log.Release(s.best.LogPos)
@@ -49,17 +39,41 @@ func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recov
 	return rec, nil
 }
 
+// replayLog is steps 3 and 4.
+func (v *Volume) replayLog(read func(off uint64, b []byte) error, s *slots) (pos uint64, rec Recovered, err error) {
+	p := replay{v: v}
+	if pos, rec, err = scanLog(read, &s.best, p.mark); err != nil {
+		return 0, rec, err
+	}
+	if err := logIsWhole(read, &s.best, pos, rec.LSN); err != nil {
+		return 0, rec, err
+	}
+	if err := p.take(); err != nil {
+		return 0, rec, err
+	}
+	if _, _, err := scanLog(read, &s.best, p.apply); err != nil {
+		return 0, rec, err
+	}
+	if err := p.hold(); err != nil {
+		return 0, rec, err
+	}
+	if mutant.On(mutant.FreesForgotten) {
+		v.dropped.blocks = nil
+	}
+	return pos, rec, nil
+}
+
 // markTree checks every node of the tree and marks it and the blocks that it maps.
 func (v *Volume) markTree() error {
 	return v.tree.Walk(true, func(off uint64, _ int, _ uint64) error {
 		if !v.space.MarkNode(off) {
-			return fmt.Errorf("%w: node at offset %d: the tree reaches it twice, or data stand in its chunk", ErrCorrupt, off)
+			return fmt.Errorf("%w: node at offset %d: found it reached twice, or outside of a node chunk, expected a node of its own", ErrCorrupt, off)
 		}
 		return nil
 	}, func(k layout.Key, val []byte) error {
 		return v.checkedRuns(k, val, func(blk, n uint64) error {
 			if !v.space.MarkData(blk, n) {
-				return fmt.Errorf("%w: %s: blocks %d to %d are in use by something else too", ErrCorrupt, keyName(k), blk, blk+n-1)
+				return fmt.Errorf("%w: %s: found blocks %d to %d in use by something else too, expected blocks of its own", ErrCorrupt, keyName(k), blk, blk+n-1)
 			}
 			return nil
 		})
@@ -112,7 +126,7 @@ func checkValue(k layout.Key, val []byte) error {
 		var bad error
 		err := layout.EachXattr(val, func(x layout.Xattr) bool {
 			if _, ok := x.Run(); x.Form == layout.XattrBlocks && !ok {
-				bad = fmt.Errorf("%w: extended attribute %q: its blocks do not fit its length of %d", ErrCorrupt, x.Name, x.Vlen)
+				bad = fmt.Errorf("%w: extended attribute %q of %d bytes: found blocks of another length than expected", ErrCorrupt, x.Name, x.Vlen)
 			}
 			return bad == nil
 		})
@@ -131,7 +145,7 @@ func checkValue(k layout.Key, val []byte) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: found a key of type %d", ErrCorrupt, k.Type())
+	return fmt.Errorf("%w: found a key of type %d, expected %d to %d", ErrCorrupt, k.Type(), layout.TypeInode, layout.TypeOrphan)
 }
 
 func keyName(k layout.Key) string {
@@ -145,19 +159,20 @@ func keyName(k layout.Key) string {
 // replay is the two passes over the log.
 type replay struct {
 	v    *Volume
-	runs []pmem.Range // in blocks: what a record maps or a replaced value mapped
 	keys []layout.Key // of values with blocks that a record changes
+	base []pmem.Range // in blocks: what these values map in the tree before the first record
+	runs []pmem.Range // in blocks: what a record maps, and base
 }
 
-// mark is pass 1: it collects the blocks that a record maps.
+// mark is pass 1: it collects the blocks that a record maps, and the keys of the values with blocks that it changes.
 func (p *replay) mark(rec layout.Record, body []byte) error {
 	err := layout.EachOp(body, func(op layout.Op) error {
+		if t := op.Key.Type(); t == layout.TypeExtent || t == layout.TypeXattr {
+			p.keys = append(p.keys, op.Key)
+		}
 		switch op.Kind {
 		case layout.OpPut:
-			return p.v.checkedRuns(op.Key, op.Val, func(blk, n uint64) error {
-				p.runs = append(p.runs, pmem.Range{Off: blk, Len: n})
-				return nil
-			})
+			return p.v.checkedRuns(op.Key, op.Val, p.run)
 		case layout.OpPatch:
 			if op.Key.Type() != layout.TypeInode {
 				return fmt.Errorf("%w: found a patch of %s, expected one of an inode", ErrCorrupt, keyName(op.Key))
@@ -171,37 +186,46 @@ func (p *replay) mark(rec layout.Record, body []byte) error {
 	return nil
 }
 
-// take marks those blocks as used. Some of them may be used already, by the tree, so a run that is not free as a whole
-// is tried block by block.
-func (p *replay) take() {
-	p.runs = mergeRanges(p.runs)
-	for _, r := range p.runs {
-		if p.v.space.MarkData(r.Off, r.Len) {
-			continue
-		}
-		for blk := r.Off; blk < r.Off+r.Len; blk++ {
-			p.v.space.MarkData(blk, 1)
-		}
-	}
+func (p *replay) run(blk, n uint64) error {
+	p.runs = append(p.runs, pmem.Range{Off: blk, Len: n})
+	return nil
 }
 
-// apply is pass 2: the operations of a record, through the ordinary puts of the tree.
-func (p *replay) apply(rec layout.Record, body []byte) error {
-	err := layout.EachOp(body, func(op layout.Op) error {
-		if t := op.Key.Type(); t == layout.TypeExtent || t == layout.TypeXattr {
-			p.keys = append(p.keys, op.Key)
-			old, _ := p.v.tree.Get(op.Key)
-			eachRun(op.Key, old, p.run)
+// take marks those blocks as used. Some of them may be used already, by a value of the tree that a record replaces or
+// removes, but by nothing else.
+func (p *replay) take() error {
+	slices.SortFunc(p.keys, layout.Key.Compare)
+	p.keys = slices.Compact(p.keys)
+	p.base = mergeRanges(p.mapped())
+	p.runs = mergeRanges(p.runs)
+	if mutant.On(mutant.OnePassReplay) {
+		return nil
+	}
+	for _, r := range subtract(p.runs, p.base) {
+		if !p.v.space.MarkData(r.Off, r.Len) {
+			return fmt.Errorf("%w: log: found blocks %d to %d mapped by a record and in use by something else, expected free ones",
+				ErrCorrupt, r.Off, r.Off+r.Len-1)
 		}
-		return p.v.applyOp(op)
-	})
-	if err != nil {
-		return fmt.Errorf("record %d: %w", rec.LSN, err)
 	}
 	return nil
 }
 
-func (p *replay) run(blk, n uint64) { p.runs = append(p.runs, pmem.Range{Off: blk, Len: n}) }
+// mapped is what the values of the touched keys map now.
+func (p *replay) mapped() (runs []pmem.Range) {
+	for _, k := range p.keys {
+		val, _ := p.v.tree.Get(k)
+		eachRun(k, val, func(blk, n uint64) { runs = append(runs, pmem.Range{Off: blk, Len: n}) })
+	}
+	return runs
+}
+
+// apply is pass 2: the operations of a record, through the ordinary puts of the tree.
+func (p *replay) apply(rec layout.Record, body []byte) error {
+	if err := layout.EachOp(body, p.v.applyOp); err != nil {
+		return fmt.Errorf("record %d: %w", rec.LSN, err)
+	}
+	return nil
+}
 
 func (v *Volume) applyOp(op layout.Op) (err error) {
 	switch op.Kind {
@@ -216,6 +240,9 @@ func (v *Volume) applyOp(op layout.Op) (err error) {
 	case layout.OpInodes:
 		v.inodes += uint64(op.Num)
 	}
+	if errors.Is(err, tree.ErrNotFound) || errors.Is(err, tree.ErrTooLarge) {
+		err = fmt.Errorf("%w: found a change that does not fit, expected one of a value that is there: %w", ErrCorrupt, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", keyName(op.Key), err)
 	}
@@ -224,15 +251,21 @@ func (v *Volume) applyOp(op layout.Op) (err error) {
 
 // hold keeps the blocks that some record or replaced value mapped, and the final tree does not. Of a value with blocks
 // that no record touched, no record touched the blocks either, so the values of the touched keys tell what lives.
-func (p *replay) hold() {
-	v := p.v
-	var live []pmem.Range
-	slices.SortFunc(p.keys, layout.Key.Compare)
-	for _, k := range slices.Compact(p.keys) {
-		val, _ := v.tree.Get(k)
-		eachRun(k, val, func(blk, n uint64) { live = append(live, pmem.Range{Off: blk, Len: n}) })
+func (p *replay) hold() error {
+	live := p.mapped()
+	var sum uint64
+	for _, r := range live {
+		sum += r.Len
 	}
-	v.dropped.blocks = subtract(mergeRanges(p.runs), mergeRanges(live))
+	live = mergeRanges(live)
+	for _, r := range live {
+		sum -= r.Len
+	}
+	if sum > 0 {
+		return fmt.Errorf("%w: log: found %d blocks mapped twice after the last record, expected none", ErrCorrupt, sum)
+	}
+	p.v.dropped.blocks = subtract(mergeRanges(append(p.runs, p.base...)), live)
+	return nil
 }
 
 // subtract is what a has and b has not; both are sorted and disjoint.
@@ -267,7 +300,7 @@ func (v *Volume) findOrphans() error {
 	v.tree.Ascend(layout.MakeKey(0, layout.TypeOrphan, 0), layout.MakeKey(1, 0, 0), func(k layout.Key, val []byte) bool {
 		var ind layout.Inode
 		if ind, err = v.stored(k.Sub()); err != nil {
-			err = fmt.Errorf("%w: %s: there is no such inode: %w", ErrCorrupt, keyName(k), err)
+			err = fmt.Errorf("%w: %s: found no such inode, expected one: %w", ErrCorrupt, keyName(k), err)
 			return false
 		}
 		if ind.Nlink > 0 {

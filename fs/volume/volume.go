@@ -18,7 +18,7 @@ const (
 	MaxName    = 255
 	MaxSymlink = 4095
 	MaxLink    = 65000
-	MaxSize    = 16 << 40
+	MaxSize    = layout.MaxFile
 )
 
 // Errors that callers decide by. All others are syscall.Errno values (POSIX conditions) or wrap *pmem.FaultError.

@@ -86,7 +86,7 @@ func EachDirent(list []byte, fn func(index int, ino uint64, typ uint8, name []by
 		e, next, ok := cutDirent(rest)
 		if !ok || string(e.name) <= string(last) {
 			at := len(list) - len(rest)
-			return corrupt("directory entry %d at byte %d of a list of %d: not whole or not in order", index, at, len(list))
+			return corrupt("directory entry %d at byte %d of a list of %d: found one not whole or not in order, expected ascending names", index, at, len(list))
 		}
 		if !fn(index, e.ino, e.typ, e.name) {
 			return nil

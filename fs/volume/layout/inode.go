@@ -1,6 +1,9 @@
 package layout
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"syscall"
+)
 
 // Offsets in an inode value, for patches. A time is 12 bytes.
 const (
@@ -21,6 +24,9 @@ const (
 )
 
 const nsecPerSec = 1_000_000_000
+
+// MaxFile is the largest size of a file in bytes.
+const MaxFile = 16 << 40
 
 // Time is a point in time: seconds since 1970 and nanoseconds below one second.
 type Time struct {
@@ -66,7 +72,8 @@ func (i *Inode) Encode(b []byte) {
 	clear(b[ParentOff+8:])
 }
 
-// DecodeInode reads an inode value.
+// DecodeInode reads an inode value. Its type and size are ones that an inode can have; the rest of its numbers are for
+// the caller to judge.
 func DecodeInode(b []byte) (Inode, error) {
 	if len(b) != InodeSize {
 		return Inode{}, corrupt("inode: found %d bytes, expected %d", len(b), InodeSize)
@@ -82,5 +89,12 @@ func DecodeInode(b []byte) (Inode, error) {
 	if n := max(i.Mtime.Nsec, i.Ctime.Nsec, i.Atime.Nsec, i.Btime.Nsec); n >= nsecPerSec {
 		return Inode{}, corrupt("inode: nanoseconds of a time: found %d, expected less than %d", n, nsecPerSec)
 	}
-	return i, nil
+	if i.Size > MaxFile {
+		return Inode{}, corrupt("inode: size: found %d, expected at most %d", i.Size, MaxFile)
+	}
+	switch i.Mode &^ 07777 {
+	case syscall.S_IFREG, syscall.S_IFDIR, syscall.S_IFLNK, syscall.S_IFCHR, syscall.S_IFBLK, syscall.S_IFIFO, syscall.S_IFSOCK:
+		return i, nil
+	}
+	return Inode{}, corrupt("inode: mode: found %#o, expected a type of stat(2) and permission bits", i.Mode)
 }

@@ -245,7 +245,7 @@ func TestDecode_RefusesWhatDoesNotFit(t *testing.T) {
 }
 
 func TestHotPath_AllocatesNothing(t *testing.T) {
-	s, ino, ext, rec := testSuper(), Inode{}, Extent{N: 1}, Record{}
+	s, ino, ext, rec := testSuper(), Inode{Mode: 0100644}, Extent{N: 1}, Record{}
 	b, buf, name := make([]byte, BlockSize), make([]byte, 0, 4096), "a name"
 	list := AddDirent(nil, nil, 1, 2, name)
 	xs := PutXattr(nil, nil, Xattr{Name: []byte(name), Vlen: 1, Data: []byte("v")})

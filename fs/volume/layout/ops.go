@@ -68,7 +68,7 @@ func EachOp(body []byte, fn func(Op) error) error {
 		op, next, ok := cutOp(rest)
 		if !ok {
 			at := len(body) - len(rest)
-			return corrupt("operation of kind %d at byte %d of a body of %d: unknown or not whole", rest[0], at, len(body))
+			return corrupt("operation at byte %d of a body of %d: found kind %d, unknown or not whole, expected kinds 1 to 5", at, len(body), rest[0])
 		}
 		if err := fn(op); err != nil {
 			return err

@@ -120,7 +120,7 @@ func EachXattr(list []byte, fn func(x Xattr) bool) error {
 	for rest := list; len(rest) > 0; {
 		x, next, ok := cutXattr(rest)
 		if !ok || string(x.Name) <= string(last) {
-			return corrupt("extended attribute at byte %d of a list of %d: not whole or not in order", len(list)-len(rest), len(list))
+			return corrupt("extended attribute at byte %d of a list of %d: found one not whole or not in order, expected ascending names", len(list)-len(rest), len(list))
 		}
 		if !fn(x) {
 			return nil

@@ -82,3 +82,35 @@ func (s *scanner) readBody(n int) ([]byte, error) {
 	}
 	return body, nil
 }
+
+// Later looks for a sealed record with a number above lsn in the part of the ring from pos on that the longest record can take,
+// where Scan ended after the record lsn. Records are sealed one after the other on every copy, and what stood in a copy before is
+// overwritten by a full copy, so if there is one, the record at pos was sealed too, and has been damaged since: a crash
+// leaves nothing sealed behind the end of the log.
+func Later(read func(off uint64, b []byte) error, ringOff, ringLen, pos, lsn uint64, uuid [16]byte) (rec layout.Record, off uint64, ok bool, err error) {
+	s := scanner{read: read, off: ringOff, len: ringLen, uuid: uuid}
+	window := make([]byte, min(ringLen, layout.RecordHeader+Space(layout.MaxBody)))
+	first := min(uint64(len(window)), ringLen-pos)
+	if err := read(ringOff+pos, window[:first]); err != nil {
+		return rec, 0, false, fmt.Errorf("log: behind record %d: %w", lsn, err)
+	}
+	if err := read(ringOff, window[first:]); err != nil {
+		return rec, 0, false, fmt.Errorf("log: behind record %d: %w", lsn, err)
+	}
+	for at := uint64(0); at < uint64(len(window)); at += layout.RecordAlign {
+		head := window[at : at+layout.RecordHeader]
+		rec, err := layout.DecodeRecord(head)
+		if err != nil || rec.LSN <= lsn || uint32(rec.Seal) != uint32(rec.LSN) || Space(uint64(rec.Len)) > ringLen {
+			continue
+		}
+		s.pos = (pos + at) % ringLen
+		body, err := s.readBody(int(rec.Len))
+		if err != nil {
+			return rec, 0, false, fmt.Errorf("log: body of record %d at offset %d: %w", rec.LSN, ringOff+s.pos, err)
+		}
+		if rec.Seal == layout.RecordSeal(uuid, rec.LSN, head, body, nil) {
+			return rec, ringOff + s.pos, true, nil
+		}
+	}
+	return rec, 0, false, nil
+}
