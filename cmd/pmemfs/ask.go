@@ -69,7 +69,8 @@ func (c *statusCmd) status() (*control.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return initiator.OfflineStatus(cfg, set)
+	st, err := initiator.OfflineStatus(cfg, set)
+	return st, advise(err, c.Path)
 }
 
 var errNotMounted = errors.New("no pmemfs is mounted there")

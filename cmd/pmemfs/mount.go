@@ -171,7 +171,7 @@ func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, status io.Writer) e
 		Progress: progressTo(status, stop),
 	})
 	if err != nil {
-		return &exitError{exitMountFailed, err}
+		return &exitError{exitMountFailed, advise(err, c.config)}
 	}
 	fmt.Fprintln(status, "ok")
 	again := make(chan os.Signal, 2)

@@ -73,7 +73,7 @@ func (c *promoteCmd) Run() error {
 		term, err = target.Promote(cfg, c.Name, c.Force, stderrLog())
 	}
 	if err != nil {
-		return err
+		return advise(err, cfg.PoolDir+"/"+c.Name)
 	}
 	_, err = fmt.Printf("promoted %s at term %d; mount it with its pool set file %s\n", c.Name, term, cfg.PoolDir+"/"+c.Name)
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -134,9 +135,18 @@ func (m *Mounted) examine() (err error) {
 			"promote and mount another copy and attach this one as a replica; if there is none, take its bytes as they are with `pmemfs promote --force`", m.Set.File)
 	}
 	if m.found, err = volume.Probe(m.readLocal, m.id.PoolUUID, p.Header().PoolSize); err != nil {
-		return fmt.Errorf("%s: %w", m.Set.File, err)
+		return inParts(m.Set, err)
 	}
 	return nil
+}
+
+// inParts says which files an error about bytes of the pool is about: its offsets count through all parts.
+func inParts(set *poolset.Set, err error) error {
+	var paths []string
+	for _, p := range set.Parts {
+		paths = append(paths, p.Path)
+	}
+	return fmt.Errorf("pool %s, in %s: %w", set.File, strings.Join(paths, ", "), err)
 }
 
 // takeTerm is step 3: a term higher than any that a copy has seen.
@@ -159,7 +169,7 @@ func (m *Mounted) recover(term uint64) error {
 		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime,
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.Set.File, err)
+		return inParts(m.Set, err)
 	}
 	m.vol = vol
 	m.Log.WithFields(logrus.Fields{
