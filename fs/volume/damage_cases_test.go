@@ -95,7 +95,7 @@ func (s *specimen) supers() (all []damage) {
 			f.name = fmt.Sprintf("super slot at %d: %s", off, f.name)
 			cases := s.spoilField(f, func(b []byte) {
 				if f.off != off {
-					fixSuper(b, off)
+					resealSuper(b, off)
 				}
 			})
 			all = append(all, cases...)
@@ -141,7 +141,7 @@ func (s *specimen) trees(rnd *rand.Rand, each int) (all []damage) {
 			}
 			byKind[f.name] = append(byKind[f.name], func() []damage {
 				f.name = fmt.Sprintf("node at %d: %s at %d", off, f.name, f.off)
-				return s.spoilField(f, func(b []byte) { fixNode(b, off) })
+				return s.spoilField(f, func(b []byte) { resealNode(b, off) })
 			})
 		}
 	}
@@ -219,7 +219,7 @@ func (s *specimen) knots() (all []damage) {
 					at := from + uint64(binary.LittleEndian.Uint16(nd[64+24*i+16:]))
 					binary.LittleEndian.PutUint64(b[at:], to)
 					copy(b[at+8:at+16], b[to+8:to+16]) // its birth
-					fixNode(b, from)
+					resealNode(b, from)
 					return b
 				}})
 			}
@@ -230,7 +230,7 @@ func (s *specimen) knots() (all []damage) {
 
 // logs: each byte of the records, each field of their headers and operations, and records cut short or exchanged.
 func (s *specimen) logs() (all []damage) {
-	fix := func(b []byte) { s.fixLog(b) }
+	fix := func(b []byte) { s.resealLog(b) }
 	for i, r := range s.records {
 		first := len(all)
 		for at := r.off; at < r.off+r.len; at += 1 + r.len/128 {

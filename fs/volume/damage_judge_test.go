@@ -71,7 +71,7 @@ func (s *specimen) judge(name string, spoil func(b []byte) []byte) (v verdict, e
 		}
 		return v, err
 	}
-	v.found = findings(vol)
+	v.found = firstFinding(vol)
 	v.content = census(vol)
 	if v.found != "" || v.content != s.content {
 		if err := exercise(vol); err != nil {
@@ -102,7 +102,7 @@ func allocated() uint64 {
 	return s[0].Value.Uint64()
 }
 
-func findings(v *Volume) (first string) {
+func firstFinding(v *Volume) (first string) {
 	err := v.Check(func(f Finding) {
 		if first == "" {
 			first = f.String()

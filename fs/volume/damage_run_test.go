@@ -82,11 +82,11 @@ func FuzzImage(f *testing.F) {
 func (s *specimen) fix(image []byte, area place, log bool) {
 	switch {
 	case log:
-		s.fixLog(image)
+		s.resealLog(image)
 	case area.off < layout.LogOff:
-		fixSuper(image, area.off)
+		resealSuper(image, area.off)
 	default:
-		fixNode(image, area.off)
+		resealNode(image, area.off)
 	}
 }
 

@@ -172,20 +172,20 @@ func (s *specimen) addNode(off uint64) {
 
 // The following make checksums right again after a change, so that only the value itself is wrong.
 
-func fixSuper(b []byte, off uint64) {
+func resealSuper(b []byte, off uint64) {
 	slot := b[off : off+layout.BlockSize]
 	epoch := binary.LittleEndian.Uint64(slot[48:])
 	binary.LittleEndian.PutUint64(slot, uint64(layout.CRC(testUUID, slot[8:layout.SuperEnd]))<<32|epoch&0xffffffff)
 }
 
-func fixNode(b []byte, off uint64) {
+func resealNode(b []byte, off uint64) {
 	nd := b[off:][:specimenNode]
 	binary.LittleEndian.PutUint32(nd[4:], layout.CRC(testUUID, nd[8:]))
 }
 
 // fixLog seals all records again, each with the seal of the one before in it. A record whose length no longer fits into the
 // log keeps its old extent.
-func (s *specimen) fixLog(b []byte) {
+func (s *specimen) resealLog(b []byte) {
 	prev := s.super.LSNSeal
 	for i, r := range s.records {
 		head := b[r.off:][:layout.RecordHeader]

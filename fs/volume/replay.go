@@ -203,7 +203,7 @@ func (p *replay) take() error {
 	}
 	for _, r := range subtract(p.runs, p.base) {
 		if !p.v.space.MarkData(r.Off, r.Len) {
-			return fmt.Errorf("%w: log: found blocks %d to %d mapped by a record and in use by something else, expected free ones",
+			return fmt.Errorf("%w: log: found blocks %d to %d mapped by a record and in use by something else too, expected free ones",
 				ErrCorrupt, r.Off, r.Off+r.Len-1)
 		}
 	}
@@ -300,7 +300,7 @@ func (v *Volume) findOrphans() error {
 	v.tree.Ascend(layout.MakeKey(0, layout.TypeOrphan, 0), layout.MakeKey(1, 0, 0), func(k layout.Key, val []byte) bool {
 		var ind layout.Inode
 		if ind, err = v.stored(k.Sub()); err != nil {
-			err = fmt.Errorf("%w: %s: found no such inode, expected one: %w", ErrCorrupt, keyName(k), err)
+			err = fmt.Errorf("%w: %s: there is no such inode: found none, expected one: %w", ErrCorrupt, keyName(k), err)
 			return false
 		}
 		if ind.Nlink > 0 {
