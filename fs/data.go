@@ -53,6 +53,11 @@ func (s *Server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { s.counts.add(i
 // Read answers READ.
 func (s *Server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	s.counts.add(in.Opcode)
+	if len(buf) >= lendMin {
+		if l := s.lend(in, len(buf)); l != nil {
+			return l, fuse.OK
+		}
+	}
 	n, err := s.vol.Read(in.NodeId, in.Offset, buf)
 	if err != nil {
 		return nil, s.status(err)

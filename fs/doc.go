@@ -25,6 +25,11 @@
 // With the mount option sync every change of a name or an attribute is followed by a drain too; with dirsync every change of a
 // name. Without them, names and attributes become durable with the next drain of anything or at the commit interval.
 //
+// # Large reads
+//
+// The answer to a READ of 256 KiB or more is not copied: the volume lends its content, and stays locked for changes until the
+// kernel has it (see loan).
+//
 // # Failure
 //
 // A committer that can no longer keep its promise stops the volume, for good. From then on fsync, O_DSYNC writes and the

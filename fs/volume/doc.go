@@ -33,8 +33,8 @@
 // # Concurrency
 //
 // A Volume is safe for concurrent use; one lock protects it all, taken inside each method and never held while waiting
-// for a copy. It starts no goroutine, reads no clock but Options.Now, and uses no random source, so that a simulation
-// can drive it.
+// for a copy; only a Loan keeps it, shared, while the kernel copies. It starts no goroutine, reads no clock but
+// Options.Now, and uses no random source, so that a simulation can drive it.
 //
 // # Shortage
 //

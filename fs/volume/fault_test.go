@@ -46,6 +46,11 @@ func TestFaults(t *testing.T) {
 	if _, err := r.v.Read(f, 0, buf); !errors.As(err, &fault) {
 		t.Error("read of lost data: ", err)
 	}
+	var l Loan
+	if r.v.Lend(&l, f, 0, len(buf)) {
+		t.Error("lost data are lent")
+		l.Return()
+	}
 	if !errors.As(r.v.Fault(), &fault) {
 		t.Error("the fault of a read is not remembered: ", r.v.Fault())
 	}

@@ -76,7 +76,7 @@ func (t *turn) length(most int) int {
 	n := 1 + t.r.IntN(6000)
 	switch t.r.IntN(16) {
 	case 0:
-		n = 1 + t.r.IntN(limit/2)
+		n = 1 + t.r.IntN(limit)
 	case 1:
 		n = page * (1 + t.r.IntN(16))
 	case 2:
