@@ -174,7 +174,7 @@ func serveCommands(config string, out *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	vol, c, err := newVolume(cfg.Size, opts.NoAtime)
+	vol, c, err := newVolume(cfg.Size, opts)
 	if err != nil {
 		return err
 	}
@@ -190,13 +190,13 @@ func serveCommands(config string, out *json.Encoder) error {
 	return m.Abort()
 }
 
-func newVolume(size uint64, noAtime bool) (*volume.Volume, *localCommitter, error) {
+func newVolume(size uint64, opts Options) (*volume.Volume, *localCommitter, error) {
 	region := pmem.NewHeap(size)
 	params := volume.Params{PoolUUID: poolUUID, HashKey: [16]byte{1, 2, 3}, Mode: 0755}
 	if err := volume.Format(region, params); err != nil {
 		return nil, nil, fmt.Errorf("format: %w", err)
 	}
-	vol, _, err := volume.Open(region, volume.Options{PoolUUID: poolUUID, Term: 1, Now: now, NoAtime: noAtime})
+	vol, _, err := volume.Open(region, volume.Options{PoolUUID: poolUUID, Term: 1, Now: now, NoAtime: opts.NoAtime, StrictAtime: opts.StrictAtime})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open: %w", err)
 	}

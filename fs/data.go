@@ -23,15 +23,16 @@ const fsyncDataOnly = 1
 
 // openFile decides how the kernel treats an open file.
 //
-// A handle for O_DSYNC or O_SYNC writes is direct I/O, so that a write is one request. Others keep the page cache. Shared
-// mappings work on both (CAP_DIRECT_IO_ALLOW_MMAP). A handle that cannot write has nothing to report at close.
-func openFile(flags uint32, out *fuse.OpenOut) {
+// A handle for O_DSYNC or O_SYNC writes is direct I/O, so that a write is one request, and so is each handle where all reads
+// count. Others keep the page cache. Shared mappings work on both (CAP_DIRECT_IO_ALLOW_MMAP). A handle that cannot write has
+// nothing to report at close.
+func (s *Server) openFile(flags uint32, out *fuse.OpenOut) {
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
 	readOnly := flags&syscall.O_ACCMODE == syscall.O_RDONLY
-	switch {
-	case readOnly:
+	if readOnly {
 		out.OpenFlags |= fuse.FOPEN_NOFLUSH
-	case flags&syscall.O_DSYNC != 0:
+	}
+	if s.allReads || !readOnly && flags&syscall.O_DSYNC != 0 {
 		out.Fh = handleDirect
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 	}
@@ -43,7 +44,7 @@ func (s *Server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 	if err := s.mayOpen(in.NodeId, in.Flags); err != nil {
 		return s.status(err)
 	}
-	openFile(in.Flags, out)
+	s.openFile(in.Flags, out)
 	return fuse.OK
 }
 

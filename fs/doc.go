@@ -53,8 +53,9 @@
 // The flags immutable and append-only (chattr(1)) are the server's: the kernel does not know them, so that access(2) may say
 // yes where open(2) answers EPERM.
 //
-// The access time is the volume's (relatime, or none with noatime or ro): it moves when a READ reaches the server, not
-// when the page cache serves.
+// The access time is the volume's: relatime, none with noatime or ro, or with strictatime each read(2). It moves when a READ
+// reaches the server, not when the page cache serves; so with strictatime every handle is direct I/O. A load through a
+// mapping counts when it brings a page in.
 //
 // Names: the root entry ".go-fuse-epoll-hack" belongs to go-fuse and cannot be used.
 package fs

@@ -81,7 +81,7 @@ func (s *Server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	m := volume.Make{Mode: syscall.S_IFREG | in.Mode&07777, Umask: in.Umask}
 	st := s.newInode(&in.InHeader, name, m, &out.EntryOut)
 	if st.Ok() {
-		openFile(in.Flags, &out.OpenOut)
+		s.openFile(in.Flags, &out.OpenOut)
 	}
 	return st
 }
@@ -100,7 +100,7 @@ func (s *Server) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateO
 		return s.status(err)
 	}
 	fillEntry(&out.EntryOut, &a)
-	openFile(in.Flags, &out.OpenOut)
+	s.openFile(in.Flags, &out.OpenOut)
 	return fuse.OK
 }
 

@@ -25,7 +25,7 @@ type Options struct {
 	NoAtime     bool // noatime; the volume must be opened with NoAtime too, and also if ReadOnly
 	NoDirAtime  bool // nodiratime
 	Relatime    bool // relatime
-	StrictAtime bool // strictatime; shown in /proc/mounts, kept as relatime
+	StrictAtime bool // strictatime: each read(2) is a request; the volume must be opened with StrictAtime too
 
 	NonEmpty bool // nonempty: hide what the mount point holds
 

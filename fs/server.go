@@ -41,6 +41,7 @@ type Server struct {
 
 	syncNames bool // drain after each change of a name
 	syncAttrs bool // drain after each change of attributes
+	allReads  bool // no read is answered by the page cache
 	kernel    *fuse.Server
 
 	xattrFlags bool // SETXATTR has its second word of flags
@@ -59,6 +60,7 @@ func NewServer(cfg Config) *Server {
 		log:           limitedLog{to: log},
 		syncNames:     cfg.Options.Sync || cfg.Options.DirSync,
 		syncAttrs:     cfg.Options.Sync,
+		allReads:      cfg.Options.StrictAtime,
 	}
 }
 

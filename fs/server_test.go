@@ -108,7 +108,7 @@ func TestLogIsLimited(t *testing.T) {
 // newFile returns a server on a fresh volume, and a file in it.
 func newFile(t testing.TB) (*Server, *countingCommitter, volume.Ino) {
 	t.Helper()
-	vol, _, err := newVolume(testPool, false)
+	vol, _, err := newVolume(testPool, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

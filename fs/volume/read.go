@@ -47,10 +47,10 @@ func (v *Volume) load(f *file, ino Ino, off uint64, dst []byte) {
 	}
 }
 
-// oldAccess tells whether the access time is due for an update: once after each change, and once a day.
+// oldAccess tells whether the access time is due for an update: see Options.
 func (v *Volume) oldAccess(ind *layout.Inode) bool {
-	if v.opts.NoAtime {
-		return false
+	if v.opts.NoAtime || v.opts.StrictAtime {
+		return !v.opts.NoAtime
 	}
 	return !after(ind.Atime, ind.Mtime) || !after(ind.Atime, ind.Ctime) || v.now().Sec-ind.Atime.Sec >= relatimeAge
 }

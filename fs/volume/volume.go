@@ -107,8 +107,9 @@ type Options struct {
 	PoolUUID [16]byte
 	Term     uint64 // term of the records that this mount will write
 	Now      func() Time
-	// Relatime updates the access time on read at most once a day or when it is older than mtime; with NoAtime never.
-	NoAtime bool
+	// A read moves the access time when it is not newer than the other times, or a day old (relatime); with NoAtime it
+	// never does, with StrictAtime always.
+	NoAtime, StrictAtime bool
 }
 
 // Recovered says what Open found.

@@ -166,7 +166,7 @@ func (m *Mounted) takeTerm() (uint64, error) {
 // recover is step 4.
 func (m *Mounted) recover(term uint64) error {
 	vol, found, err := volume.Open(m.pool.Region(), volume.Options{
-		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime,
+		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime, StrictAtime: m.Options.StrictAtime,
 	})
 	if err != nil {
 		return inParts(m.Set, err)
