@@ -147,14 +147,14 @@ func (p *postgres) stop() {
 // benchUntil runs pgbench, ends the server under it by kill, and returns how many commits pgbench saw.
 func (p *postgres) benchUntil(kill func()) int {
 	p.t.Helper()
-	log := p.Path("socket", fmt.Sprintf("bench-%d", time.Now().UnixNano()))
-	cmd := exec.Command("setpriv", p.command("pgbench", p.on("-n", "-c", "2", "-T", "60", "--log", "--log-prefix="+log)...)...)
+	want := p.rows() + scaled(1000)
+	cmd := exec.Command("setpriv", p.command("pgbench", p.on("-n", "-c", "2", "-T", "120")...)...)
 	cmd.Dir = "/"
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second
 	p.must(cmd.Start())
-	time.Sleep(1500 * time.Millisecond) // of transactions
+	p.must(stage.WaitFor(time.Minute, "transactions", func() bool { return p.rows() >= want }))
 	kill()
 	late := time.AfterFunc(soon, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
@@ -165,6 +165,14 @@ func (p *postgres) benchUntil(kill func()) int {
 	if !found || err != nil || n == 0 {
 		p.t.Fatalf("pgbench: %v: %s", err, out.String())
 	}
+	return n
+}
+
+// rows is the length of the history: one row a transaction.
+func (p *postgres) rows() int {
+	p.t.Helper()
+	n, err := strconv.Atoi(p.run("psql", p.on("-A", "-t", "-c", "select count(*) from pgbench_history")...))
+	p.must(err)
 	return n
 }
 
