@@ -55,7 +55,7 @@ func (m *Match) Play(more func() bool, reduce time.Duration) error {
 	return m.game.Compare()
 }
 
-// Finish makes everything durable, kills the initiator, and compares the promoted replica with the model. Then pmemfs check
+// Finish makes everything durable, kills the initiator, and compares the promoted replica with the model. Then pmemfs fsck
 // must find it clean.
 func (m *Match) Finish() error {
 	if err := m.game.Sync(); err != nil {
@@ -81,8 +81,8 @@ func (m *Match) Finish() error {
 	if err := replica.Umount(); err != nil {
 		return err
 	}
-	if out, err := m.Stage.Pmemfs("check", replica.Config); err != nil || out != "clean" {
-		return fmt.Errorf("pmemfs check of the replica: %q, %w", out, err)
+	if out, err := m.Stage.Pmemfs("fsck", replica.Config); err != nil || out != "clean" {
+		return fmt.Errorf("pmemfs fsck of the replica: %q, %w", out, err)
 	}
 	return nil
 }
