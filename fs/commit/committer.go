@@ -182,6 +182,15 @@ func (c *Committer) flip(settle bool) error {
 	return c.pipe.Err()
 }
 
+// Grow makes the pool size bytes long, which every copy has already, and returns when that is durable on all of them and the new space can
+// be allocated.
+func (c *Committer) Grow(size uint64) error {
+	if err := c.vol.Grow(size); err != nil {
+		return err
+	}
+	return c.flip(false)
+}
+
 func (c *Committer) poke() {
 	select {
 	case c.kick <- struct{}{}:

@@ -58,7 +58,9 @@ type checker struct {
 }
 
 func newChecker(v *Volume, report func(Finding)) *checker {
-	return &checker{v: v, report: report, shadow: newSpace(&v.super)}
+	now := v.super
+	now.PoolSize = v.space.End() * layout.BlockSize // less than in the super while a growth is under way
+	return &checker{v: v, report: report, shadow: newSpace(&now)}
 }
 
 // seen is what the tree holds for one inode, but for its names.

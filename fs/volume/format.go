@@ -65,8 +65,13 @@ func setDefaults(p *Params, size uint64) {
 		p.LogLen = min(64<<20, size/8) / layout.BlockSize * layout.BlockSize
 	}
 	if p.Reserve == 0 {
-		p.Reserve = uint32(min(max(64<<20, size/50), size/8) / uint64(p.Chunk))
+		p.Reserve = reserveOf(size, p.Chunk)
 	}
+}
+
+// reserveOf is how many chunks a pool of size bytes holds back.
+func reserveOf(size uint64, chunk uint32) uint32 {
+	return uint32(min(max(64<<20, size/50), size/8) / uint64(chunk))
 }
 
 func checkPlan(s *layout.Super) error {

@@ -249,6 +249,7 @@ func (v *Volume) closeEpoch(settle bool) error {
 	s.Root, s.RootBirth, s.Height = root, birth, uint32(height)
 	s.LSN, s.LSNSeal, s.LogPos = j.LSN, v.log.LastSeal(), v.log.Pos()
 	s.NextIno, s.Inodes = v.nextIno, v.inodes
+	v.growSuper()
 	off := layout.SuperOff(s.Epoch)
 	slot := v.bytes[off : off+layout.BlockSize]
 	s.Encode(slot)
@@ -266,6 +267,7 @@ func (v *Volume) closeEpoch(settle bool) error {
 // e-1 dropped; what e dropped is still reachable from the super of e-1.
 func (v *Volume) superSealed(j *Job) {
 	v.flip = false
+	v.grown()
 	v.log.Release(v.super.LogPos)
 	v.space.freeDropped(&v.waiting)
 	if mutant.On(mutant.NodesEarly) {

@@ -74,7 +74,7 @@ func decodeSlot(b []byte, off uint64, uuid [16]byte, poolSize uint64) (layout.Su
 
 // scanLog reads the records behind a super.
 func scanLog(read func(off uint64, b []byte) error, s *layout.Super, fn func(rec layout.Record, body []byte) error) (pos uint64, rec Recovered, err error) {
-	rec.Epoch = s.Epoch
+	rec.Epoch, rec.PoolSize = s.Epoch, s.PoolSize
 	pos, rec.LSN, rec.LSNSeal, rec.Term, rec.Replayed, err = oplog.Scan(read, s.LogOff, s.LogLen, s.LogPos, s.LSN, s.LSNSeal, s.Term, s.PoolUUID, fn)
 	return pos, rec, err
 }

@@ -45,9 +45,15 @@ type rig struct {
 
 func newRig(t testing.TB, size uint64, p Params) *rig {
 	t.Helper()
+	return newRoomyRig(t, size, size, p)
+}
+
+// newRoomyRig has a copy of room bytes for a pool of size bytes.
+func newRoomyRig(t testing.TB, size, room uint64, p Params) *rig {
+	t.Helper()
 	p.PoolUUID, p.HashKey = testUUID, [16]byte{42}
-	r := &rig{t: t, region: pmem.NewHeap(size), clock: 1_000_000, term: 1}
-	if err := Format(r.region, p); err != nil {
+	r := &rig{t: t, region: pmem.NewHeap(room), clock: 1_000_000, term: 1}
+	if err := Format(narrow{r.region, size}, p); err != nil {
 		t.Fatal(err)
 	}
 	r.media = bytes.Clone(r.region.Bytes())
@@ -59,6 +65,14 @@ func newRig(t testing.TB, size uint64, p Params) *rig {
 	})
 	return r
 }
+
+// narrow is the first n bytes of a region.
+type narrow struct {
+	pmem.Region
+	n uint64
+}
+
+func (r narrow) Bytes() []byte { return r.Region.Bytes()[:r.n] }
 
 func (r *rig) open() {
 	r.t.Helper()

@@ -16,6 +16,12 @@ func newStale(poolSize uint64) stale {
 	return stale{make([]uint64, (poolSize/bitSpan+64)/64)}
 }
 
+// grow makes room for the spans of a larger pool. None of them is stale: what a copy gains is zero.
+func (s *stale) grow(poolSize uint64) {
+	more := newStale(poolSize).words[len(s.words):]
+	s.words = append(s.words, more...)
+}
+
 // add marks the spans that hold the n bytes from off on.
 func (s *stale) add(off, n uint64) {
 	if n == 0 {

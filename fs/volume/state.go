@@ -49,6 +49,7 @@ type Volume struct {
 	seq     uint64
 	sealed  uint64  // last group that is sealed everywhere
 	flip    bool    // a super is queued or handed out, and not sealed
+	growTo  uint64  // bytes of the pool from the next super on, if that is more than it has
 	dropped dropped // by the open epoch
 	waiting dropped // by the epoch before: free when the super of the open epoch is sealed
 

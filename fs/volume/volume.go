@@ -118,6 +118,7 @@ type Recovered struct {
 	LSN      uint64 // last sealed record
 	LSNSeal  uint64
 	Term     uint64 // term of that record
+	PoolSize uint64 // bytes of the pool, which may be less than its copies have
 	Replayed int    // records applied
 	Orphans  int    // inodes to be reclaimed
 	// Slot says why the other super slot does not count, nil if it holds a valid older state. A crash during a

@@ -32,6 +32,7 @@ const (
 	FreesForgotten   Name = "deferred frees are forgotten at a restart"
 	UnflushedSeals   Name = "recovery believes seals that were never flushed"
 	FsyncSeesNothing Name = "an fsync ignores a group that is under way"
+	GrowEarly        Name = "new space is used before the super that has it is durable on every copy"
 	RenameNotWhole   Name = "a rename over a file does not take the content of its source along"
 )
 

@@ -70,6 +70,9 @@ func (a *Allocator) setFree(c, blocks uint64) {
 // Total is the number of blocks of the general area.
 func (a *Allocator) Total() uint64 { return a.end - a.first }
 
+// End is the first block behind the general area.
+func (a *Allocator) End() uint64 { return a.end }
+
 // FreeBlocks is the number of blocks that neither hold data nor belong to a node chunk.
 func (a *Allocator) FreeBlocks() uint64 { return a.freeBlocks }
 

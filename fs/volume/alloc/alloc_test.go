@@ -218,6 +218,55 @@ func (m *model) drain(t *testing.T) {
 	}
 }
 
+// Spaces that grow in random steps, between random operations, behave like those that had the size from the start.
+func TestGrow_Model(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for i, c := range []struct {
+		first, end               uint64
+		chunk, nodeSize, reserve uint32
+	}{
+		{5, 63, 16 << 10, 1024, 1},
+		{70, 131, 64 << 10, 2048, 2},
+		{64, 512, 512 << 10, 4096, 1},
+		{1, 2, 64 << 10, 4096, 0},
+	} {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		m := newModel(c.first, c.end, c.chunk, c.nodeSize, c.reserve)
+		for step := range 30000 {
+			m.step(t, rng, step/5000%2 == 0)
+			if step%300 == 0 {
+				m.grow(m.end+rng.Uint64N(1+rng.Uint64N(3*m.perChunk)), uint32(m.reserve+rng.Uint64N(2)*rng.Uint64N(2)))
+			}
+			if step%97 == 0 || step%300 == 0 {
+				m.check(t)
+			}
+		}
+		m.drain(t)
+	}
+}
+
+func (m *model) grow(end uint64, reserve uint32) {
+	m.a.Grow(end, reserve)
+	m.data = append(m.data, make([]bool, end-m.end)...)
+	m.end, m.reserve = end, uint64(reserve)
+}
+
+// From a GiB to a TiB, while the file system waits.
+func TestGrow_ToOneTiBIsFast(t *testing.T) {
+	a := New(20000, 1<<18, 2<<20, 4096, 32)
+	start := time.Now()
+	a.Grow(1<<28, 512)
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("took %v", d)
+	} else {
+		t.Logf("took %v", d)
+	}
+	if want := uint64(1<<28 - 20000); a.FreeBlocks() != want {
+		t.Errorf("%d blocks are free, want %d", a.FreeBlocks(), want)
+	}
+}
+
 func TestMark_OutsideIsRefused(t *testing.T) {
 	a := New(10, 100, 64<<10, 4096, 0)
 	free := a.FreeBlocks()

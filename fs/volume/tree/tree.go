@@ -101,6 +101,9 @@ func (t *Tree) Born() int { return t.born }
 // Replaced lists the nodes of older epochs that the open one has dropped so far. It is a view, valid until the next change.
 func (t *Tree) Replaced() []uint64 { return t.replaced }
 
+// Extend replaces Config.Bytes by a slice that begins at the same place and is longer: the pool has grown.
+func (t *Tree) Extend(b []byte) { t.bytes = b }
+
 // at is the bytes of the node at an offset that is known to be good.
 func (t *Tree) at(off uint64) node {
 	end := off + uint64(t.nodeSize)
