@@ -35,6 +35,7 @@ const (
 	EvFullSync                      // Seq is the id of the copy, random
 	EvAdopt                         // Gen, History, Peers
 	EvClean                         // Flags to set in the state slot
+	EvGrow                          // Size wanted
 	EvDrain                         // Seq, Ranges, Seal; with Err if they are wrong
 	EvClose
 	EvCancel // gives up the request under way, with Err
@@ -72,6 +73,7 @@ type Event struct {
 	Peers      []wire.UUID
 	Flags      uint32
 	Durability uint32
+	Size       uint64
 	Frame      wire.Frame
 }
 
@@ -84,6 +86,7 @@ const (
 	ActLane                          // connect the lane of Grant; report EvLaneUp or EvLost
 	ActPost                          // start drain Seq on the lane: Ranges, Seal
 	ActCopy                          // do copy step Step; report EvCopied
+	ActRegrant                       // Grant has another region for the lane, which covers the old one
 	ActBreak                         // end both connections, stop a copy step; their events are no longer wanted
 	ActDrained                       // report drain Seq with Err
 	ActDone                          // the user's request ended with Err

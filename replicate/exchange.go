@@ -42,6 +42,9 @@ func (m *Machine) frame(ev *Event, out []Action) []Action {
 	if f.Type == wire.TypeClose|wire.Answer {
 		return m.closed(out)
 	}
+	if f.Type == wire.TypeGrow|wire.Answer {
+		return m.grown(f, ev.Now, out)
+	}
 	if f.Status != wire.StatusOK {
 		return m.refused(ev, wire.Refusal(*f), out)
 	}
@@ -172,6 +175,31 @@ func (m *Machine) lost(now time.Duration, err error, out []Action) []Action {
 	return out
 }
 
+// grown ends GROW. A refusal leaves everything as it was, except that of a fenced session, which ends like any other.
+func (m *Machine) grown(f *wire.Frame, now time.Duration, out []Action) []Action {
+	switch f.Status {
+	case wire.StatusOK:
+	case wire.StatusFenced:
+		return m.end(Refused, wire.Refusal(*f), out)
+	default:
+		return m.done(wire.Refusal(*f), out)
+	}
+	var g wire.Grown
+	if err := g.Decode(f.Body); err != nil {
+		return m.lost(now, err, out)
+	}
+	next := m.grant
+	next.Base, next.RKey, next.Length, next.PoolSize = g.Base, g.RKey, g.Length, g.PoolSize
+	if err := checkGrant(&next, m.growTo); err != nil {
+		return m.done(err, out)
+	}
+	m.grant, m.peer.PoolSize = next, g.PoolSize
+	return m.done(nil, append(out, Action{Kind: ActRegrant, Conn: m.conn, Grant: &m.grant}))
+}
+
+// Extend says that the local copy has size bytes by now, for which the target's was asked before.
+func (m *Machine) Extend(size uint64) { m.id.Size = size }
+
 // limit is how long the target may be silent, or a drain unanswered.
 func (m *Machine) limit() time.Duration {
 	if m.timeout == 0 {
@@ -229,6 +257,9 @@ func (m *Machine) loseAt() (at time.Duration, ok bool) {
 		return 0, false
 	case m.waitFor != 0 || m.link == linkDialing || m.link == linkLaning:
 		at, ok = m.askedAt+RequestTimeout, true
+		if m.waitFor == wire.TypeGrow {
+			return m.askedAt + GrowTimeout, true // silent all the time, and what else goes wrong a drain finds out
+		}
 		if m.state == Suspended || m.op == EvClose {
 			at = m.askedAt + min(RequestTimeout, m.silence())
 		}

@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ type fakeTarget struct {
 	session uint64 // number of the last one
 	pd      verbs.PD
 	mr      verbs.MR
+	older   []verbs.MR // the region before it grew
 	conns   map[net.Conn]bool
 	lanes   []*fakeLane
 	states  []wire.SetState
@@ -48,7 +50,7 @@ type fakeLane struct {
 }
 
 func newFakeTarget(t testing.TB, dev verbs.Device, fabricAddr string, size int) *fakeTarget {
-	f := &fakeTarget{t: t, dev: dev, mem: make([]byte, size), credits: 64, conns: map[net.Conn]bool{}, seals: make(chan pmem.Seal, 4096)}
+	f := &fakeTarget{t: t, dev: dev, mem: make([]byte, size, 2*size), credits: 64, conns: map[net.Conn]bool{}, seals: make(chan pmem.Seal, 4096)}
 	f.st = wire.State{Attr: wire.Attr{PoolUUID: poolUUID, CopyID: peerID}, PoolSize: uint64(size), Durability: wire.DurabilityMedia}
 	var err error
 	if f.control, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -86,12 +88,15 @@ func (f *fakeTarget) endSession() {
 	f.ending.Lock()
 	defer f.ending.Unlock()
 	f.mu.Lock()
-	lanes, mr, pd := f.lanes, f.mr, f.pd
-	f.lanes, f.mr, f.pd = nil, nil, nil
+	lanes, mr, older, pd := f.lanes, f.mr, f.older, f.pd
+	f.lanes, f.mr, f.older, f.pd = nil, nil, nil, nil
 	f.mu.Unlock()
 	for _, l := range lanes {
 		l.qp.Close()
 		<-l.done
+	}
+	for _, m := range older {
+		m.Deregister()
 	}
 	if mr != nil {
 		mr.Deregister()
@@ -171,10 +176,40 @@ func (f *fakeTarget) handle(req wire.Frame) ([]byte, wire.Status) {
 		f.st.Gen, f.st.History, f.st.Flags = s.Gen, s.History, (f.st.Flags|s.Set)&^s.Clear
 		f.states = append(f.states, s)
 		return f.st.Append(nil), wire.StatusOK
+	case wire.TypeGrow:
+		return f.grow(req.Body)
 	case wire.TypeClose:
 		f.endSession()
 	}
 	return nil, wire.StatusOK
+}
+
+// grow has room for twice the size that it began with.
+func (f *fakeTarget) grow(body []byte) ([]byte, wire.Status) {
+	var g wire.Grow
+	if err := g.Decode(body); err != nil {
+		f.t.Error(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g.PoolSize > uint64(cap(f.mem)) {
+		return wire.AppendRefusal(nil, fmt.Sprintf("there are %d bytes", cap(f.mem)), nil), wire.StatusTooSmall
+	}
+	f.mem = f.mem[:max(len(f.mem), int(g.PoolSize))]
+	f.older = append(f.older, f.mr)
+	var err error
+	if f.mr, err = f.pd.RegisterMR(f.mem[wire.FirstOffset:], verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+		f.t.Error(err)
+	}
+	f.st.PoolSize = uint64(len(f.mem))
+	a := wire.Grown{Base: f.mr.Addr(), RKey: f.mr.RKey(), Length: f.st.PoolSize - wire.FirstOffset, PoolSize: f.st.PoolSize}
+	return a.Append(nil), wire.StatusOK
+}
+
+func (f *fakeTarget) memory() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mem
 }
 
 func (f *fakeTarget) grant(c *wire.Claim) []byte {
@@ -289,7 +324,8 @@ func (h *fakeHandler) flush(slot uint64, n int) {
 	if err := m.Decode(h.in.Bytes()[slot*wire.MaxFlush:][:n]); err != nil {
 		f.t.Errorf("flush request: %v", err)
 	}
-	if where, ok := m.Check(uint64(len(f.mem))); !ok || m.Session != h.session {
+	mem := f.memory()
+	if where, ok := m.Check(uint64(len(mem))); !ok || m.Session != h.session {
 		f.t.Errorf("flush request of session %d with a bad offset %d", m.Session, where)
 		return
 	}
@@ -297,7 +333,7 @@ func (h *fakeHandler) flush(slot uint64, n int) {
 	h.recv(slot)
 	status := wire.FlushStatus(f.status.Load())
 	if m.Seal.Off != 0 && status == wire.FlushOK {
-		binary.LittleEndian.PutUint64(f.mem[m.Seal.Off:], m.Seal.Val)
+		binary.LittleEndian.PutUint64(mem[m.Seal.Off:], m.Seal.Val)
 		select {
 		case f.seals <- m.Seal:
 		default:

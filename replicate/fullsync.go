@@ -26,7 +26,7 @@ const (
 func (r *Replica) FullSync(ctx context.Context, exclude []uint64, skip []pmem.Range, seals []pmem.Seal, progress func(done, total uint64)) error {
 	const op = "full copy"
 	for _, s := range append(unseal(exclude), seals...) {
-		if err := checkRanges(nil, s, r.size); err != nil {
+		if err := checkRanges(nil, s, r.size.Load()); err != nil {
 			return r.wrap(op, err)
 		}
 	}
@@ -39,7 +39,7 @@ func (r *Replica) FullSync(ctx context.Context, exclude []uint64, skip []pmem.Ra
 	if l == nil {
 		return r.await(ctx, op)
 	}
-	plan := copyPlan{r.size, exclude, skip, seals}
+	plan := copyPlan{r.size.Load(), exclude, skip, seals}
 	for {
 		select {
 		case err := <-r.done:

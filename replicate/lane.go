@@ -36,7 +36,8 @@ const (
 type fabric struct {
 	dev   verbs.Device
 	pd    verbs.PD
-	local verbs.MR // pool offset 0 is byte 0
+	local verbs.MR // pool offset 0 is byte 0; once lanes exist it belongs to whoever may call their methods
+	older []verbs.MR
 	sent  traffic
 }
 
@@ -45,16 +46,31 @@ func newFabric(dev verbs.Device, local []byte) (*fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: protection domain: %w", dev.Name(), err)
 	}
-	mr, err := pd.RegisterMR(local, 0)
-	if err != nil {
+	f := &fabric{dev: dev, pd: pd}
+	if err := f.register(local); err != nil {
 		pd.Close()
-		return nil, fmt.Errorf("device %s: registering %d bytes: %w", dev.Name(), len(local), err)
+		return nil, err
 	}
-	return &fabric{dev: dev, pd: pd, local: mr}, nil
+	return f, nil
+}
+
+// register makes local, which begins where it did before, what lanes send from. WRITEs under way keep the older registration.
+func (f *fabric) register(local []byte) error {
+	mr, err := f.pd.RegisterMR(local, 0)
+	if err != nil {
+		return fmt.Errorf("device %s: registering %d bytes: %w", f.dev.Name(), len(local), err)
+	}
+	if f.local != nil {
+		f.older = append(f.older, f.local)
+	}
+	f.local = mr
+	return nil
 }
 
 func (f *fabric) close() {
-	f.local.Deregister()
+	for _, mr := range append(f.older, f.local) {
+		mr.Deregister()
+	}
 	f.pd.Close()
 }
 
@@ -126,20 +142,24 @@ type lane struct {
 	ans  wire.FlushAnswer
 }
 
-// newLane makes the queue pair and its message buffers and posts the receives for answers.
+// newLane makes the queue pair and its message buffers and posts the receives for answers. Size is no more than what is registered.
 func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
-	l := &lane{fab: fab, session: g.Session, size: min(size, uint64(len(fab.local.Bytes()))), rkey: g.RKey,
-		base: g.Base - wire.FirstOffset, credits: min(uint64(g.Credits), maxCredits), free: sendDepth, window: MaxInFlight}
+	l := &lane{fab: fab, session: g.Session, size: size,
+		credits: min(uint64(g.Credits), maxCredits), free: sendDepth, window: MaxInFlight}
 	if !fab.dev.Caps().OrderedPlace {
 		// Two drains may write the same bytes. Without in-order placement the second must wait for the answer to the first.
 		l.window = 1
 	}
+	l.regrant(g)
 	if err := l.open(); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
+
+// regrant makes the lane use the region of g from now on.
+func (l *lane) regrant(g *wire.Grant) { l.base, l.rkey = g.Base-wire.FirstOffset, g.RKey }
 
 func (l *lane) open() (err error) {
 	if l.cq, err = l.fab.dev.CreateCQ(sendDepth + maxAnswers); err != nil {

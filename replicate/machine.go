@@ -16,6 +16,7 @@ const MaxInFlight = 8
 // Times of the machine.
 const (
 	RequestTimeout = 15 * time.Second // for one answer on the control connection, and for connecting
+	GrowTimeout    = 5 * time.Minute  // for the answer to GROW: the target allocates
 	pingInterval   = time.Second
 	atOnceLimit    = 5 * time.Second // with Timeout 0 a lost connection fails at once, a silent one after this
 	firstBackoff   = 50 * time.Millisecond
@@ -51,7 +52,8 @@ type Machine struct {
 	grant      wire.Grant
 	term       uint64
 	durability uint32
-	copied     bool // a full copy of this claim has ended
+	copied     bool   // a full copy of this claim has ended
+	growTo     uint64 // bytes asked for
 
 	waitFor wire.Type // request on the wire, 0 = none
 	waitID  uint32
@@ -109,7 +111,7 @@ func (m *Machine) Step(ev *Event, out []Action) []Action {
 		return out
 	}
 	switch ev.Kind {
-	case EvConnect, EvClaim, EvFullSync, EvAdopt, EvClean, EvClose, EvCancel:
+	case EvConnect, EvClaim, EvFullSync, EvAdopt, EvClean, EvGrow, EvClose, EvCancel:
 		out = m.request(ev, out)
 	case EvDrain:
 		out = m.start(ev, out)
@@ -166,6 +168,10 @@ func (m *Machine) request(ev *Event, out []Action) []Action {
 	case EvClaim:
 		m.term, m.durability = ev.Term, ev.Durability
 		return m.claim(ev.Now, out)
+	case EvGrow:
+		g := wire.Grow{Session: m.grant.Session, PoolSize: ev.Size}
+		m.growTo = ev.Size
+		return m.send(ev.Now, wire.TypeGrow, g.Append(nil), out)
 	case EvFullSync:
 		// Durable step 1 of a full copy: the mark, before the first byte.
 		m.state, m.copied = FullSync, false
@@ -196,6 +202,8 @@ func (m *Machine) allowed(k EventKind) bool {
 		return m.link == linkClaimed && (m.state == Handshake && m.need == NeedNothing || m.state == FullSync && m.copied)
 	case EvClean:
 		return m.state == InSync && m.n == 0
+	case EvGrow:
+		return m.state == InSync
 	}
 	return false
 }

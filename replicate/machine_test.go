@@ -143,6 +143,8 @@ func text(actions []Action) string {
 			out = append(out, fmt.Sprintf("post%d", a.Seq))
 		case ActCopy:
 			out = append(out, fmt.Sprintf("copy%d", a.Step))
+		case ActRegrant:
+			out = append(out, fmt.Sprintf("regrant%d", a.Grant.RKey))
 		case ActBreak:
 			out = append(out, "break")
 		case ActDrained:
@@ -396,7 +398,7 @@ func TestMachine_StateUnderTheClaimCounts(t *testing.T) {
 }
 
 func TestMachine_RefusalsOfClaim(t *testing.T) {
-	for s := wire.StatusVersion; s <= wire.StatusCorrupt; s++ {
+	for s := wire.StatusVersion; s <= wire.StatusNoSpace; s++ {
 		first := newBench(t, testTimeout)
 		first.hello(peerState())
 		first.step(Event{Kind: EvClaim, Term: 6})

@@ -9,8 +9,8 @@ import (
 
 // ReadAt fills b from the target's copy at pool offset off, with RDMA READs. It needs a Claim before.
 func (r *Replica) ReadAt(off uint64, b []byte) error {
-	if !wire.Inside(off, uint64(len(b)), r.size) {
-		return &Error{r.cfg.Name, "read", off, rangeError(off, uint64(len(b)), r.size)}
+	if !wire.Inside(off, uint64(len(b)), r.size.Load()) {
+		return &Error{r.cfg.Name, "read", off, rangeError(off, uint64(len(b)), r.size.Load())}
 	}
 	r.reading.Lock()
 	defer r.reading.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -40,7 +41,7 @@ type Status struct {
 // Replica is one target's copy of the pool, as the initiator sees it.
 type Replica struct {
 	cfg   Config
-	size  uint64
+	size  atomic.Uint64 // bytes of the pool
 	fab   *fabric
 	begun time.Time
 
@@ -99,10 +100,11 @@ func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (
 		cfg.Log = logrus.NewEntry(logrus.StandardLogger())
 	}
 	r := &Replica{
-		cfg: cfg, size: id.Size, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout),
+		cfg: cfg, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout),
 		done: make(chan error, 1), armed: never,
 		wake: make(chan struct{}, 1), rearm: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
+	r.size.Store(id.Size)
 	r.group.Go(r.reap)
 	r.group.Go(r.clock)
 	if err := r.call(ctx, "connect", Event{Kind: EvConnect}); err != nil {
@@ -168,11 +170,33 @@ func (r *Replica) Clean(ctx context.Context, flags uint32) error {
 	return r.call(ctx, "marking the copy clean", Event{Kind: EvClean, Flags: flags})
 }
 
+// Grow asks the target for a copy of at least size bytes, in sync as it is. What the pool uses stays the same until Extend. After a refusal
+// nothing has changed, and drains go on in any case.
+func (r *Replica) Grow(ctx context.Context, size uint64) error {
+	return r.call(ctx, fmt.Sprintf("grow to %d bytes", size), Event{Kind: EvGrow, Size: size})
+}
+
+// Extend says that the pool has size bytes from now on, for which Grow has asked before; region is as long by now. Drains that
+// were started before go on.
+func (r *Replica) Extend(region pmem.Region, size uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.fab.register(region.Bytes()); err != nil {
+		return r.wrap("extend", err)
+	}
+	r.machine.Extend(size)
+	r.size.Store(size)
+	if l := r.link; l != nil && l.lane != nil {
+		l.lane.size = size
+	}
+	return nil
+}
+
 // Drain starts to make ranges and then seal durable on the target; OnDrained reports the outcome. The ranges and their bytes in the region
 // may change only such that a second copy of them does no harm, until then: after a loss they are sent again. It neither
 // waits for an answer nor calls back. At most MaxInFlight drains may be unreported.
 func (r *Replica) Drain(seq uint64, ranges []pmem.Range, seal pmem.Seal) {
-	r.step(&Event{Kind: EvDrain, Seq: seq, Ranges: ranges, Seal: seal, Err: checkRanges(ranges, seal, r.size)})
+	r.step(&Event{Kind: EvDrain, Seq: seq, Ranges: ranges, Seal: seal, Err: checkRanges(ranges, seal, r.size.Load())})
 }
 
 // Status of the replica now.

@@ -93,6 +93,8 @@ func (r *Replica) do(a *Action) error {
 		return r.link.lane.start(a.Seq, a.Ranges, a.Seal, false)
 	case ActCopy:
 		r.link.steps <- a.Step
+	case ActRegrant:
+		r.link.lane.regrant(a.Grant)
 	case ActBreak:
 		r.unlink()
 	case ActDrained:
@@ -147,7 +149,7 @@ func (r *Replica) connectLane(l *connection, g *wire.Grant) {
 	addr, err := laneAddr(g.Fabric, r.cfg.Addr)
 	var ln *lane
 	if err == nil {
-		ln, err = newLane(r.fab, g, min(r.size, g.PoolSize))
+		ln, err = newLane(r.fab, g, r.size.Load())
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(l.ctx, RequestTimeout)
@@ -158,6 +160,7 @@ func (r *Replica) connectLane(l *connection, g *wire.Grant) {
 	stale := r.link != l
 	if err == nil && !stale {
 		l.lane = ln
+		ln.size = r.size.Load() // it may have grown meanwhile
 		r.stepLocked(&Event{Kind: EvLaneUp, Conn: l.conn})
 		poke(r.wake)
 	} else if err != nil {

@@ -95,6 +95,8 @@ func (s *Stepper) execute(a *Action) error {
 	case ActCopy:
 		s.step, s.run = a.Step, newCopyRun(a.Step, &s.plan)
 		return s.copyOn()
+	case ActRegrant:
+		s.lane.regrant(a.Grant)
 	case ActBreak:
 		s.world.Break(a.Conn)
 		s.unlink()
@@ -107,7 +109,7 @@ func (s *Stepper) execute(a *Action) error {
 }
 
 func (s *Stepper) connect(a *Action) error {
-	l, err := newLane(s.fab, a.Grant, min(s.size, a.Grant.PoolSize))
+	l, err := newLane(s.fab, a.Grant, s.size)
 	if err != nil {
 		return err
 	}
@@ -210,7 +212,7 @@ func (s *Stepper) request(ev Event) error {
 	return s.err
 }
 
-// Connect, Claim, FullSync, Adopt, Clean and Close are those of Replica.
+// Connect, Claim, FullSync, Adopt, Clean, Grow, Extend and Close are those of Replica.
 
 func (s *Stepper) Connect() error { return s.request(Event{Kind: EvConnect}) }
 
@@ -229,6 +231,22 @@ func (s *Stepper) Adopt(_ context.Context, gen uint64, history [8]uint64, peers 
 
 func (s *Stepper) Clean(_ context.Context, flags uint32) error {
 	return s.request(Event{Kind: EvClean, Flags: flags})
+}
+
+func (s *Stepper) Grow(_ context.Context, size uint64) error {
+	return s.request(Event{Kind: EvGrow, Size: size})
+}
+
+func (s *Stepper) Extend(region pmem.Region, size uint64) error {
+	if err := s.fab.register(region.Bytes()); err != nil {
+		return err
+	}
+	s.machine.Extend(size)
+	s.size = size
+	if s.lane != nil {
+		s.lane.size = size
+	}
+	return nil
 }
 
 func (s *Stepper) Close(context.Context) error { return s.request(Event{Kind: EvClose}) }

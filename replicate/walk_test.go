@@ -97,6 +97,10 @@ func (w *walk) action(a Action) {
 		w.sent = append(w.sent, a.Frame)
 	case ActLane:
 		w.lane = true
+	case ActRegrant:
+		if w.m.State() != InSync || a.Grant.PoolSize < w.m.growTo {
+			w.t.Errorf("state %v: another region of %d bytes, %d were asked for", w.m.State(), a.Grant.PoolSize, w.m.growTo)
+		}
 	case ActPost:
 		if w.gen == 0 || w.peer.Gen != w.gen || w.peer.Flags&wire.FlagInconsistent != 0 {
 			w.t.Errorf("drain %d posted to a copy of generation %d with flags %d", a.Seq, w.peer.Gen, w.peer.Flags)
@@ -162,7 +166,7 @@ func (w *walk) turn() {
 // user asks for what comes next, or for something out of order.
 func (w *walk) user() {
 	next := []Event{{Kind: EvConnect}, {Kind: EvClaim, Term: 6, Durability: 2}, {Kind: EvFullSync, Seq: 1},
-		{Kind: EvAdopt, Gen: 101, History: [8]uint64{100}}, {Kind: EvClean, Flags: wire.FlagClean}}
+		{Kind: EvAdopt, Gen: 101, History: [8]uint64{100}}, {Kind: EvClean, Flags: wire.FlagClean}, {Kind: EvGrow, Size: w.peer.PoolSize + 4096}}
 	w.ask(next[w.rng.IntN(len(next))])
 }
 
@@ -188,6 +192,14 @@ func (w *walk) target(f wire.Frame) {
 		}
 		g := testGrant()
 		body = g.Append(nil)
+	case f.Type == wire.TypeGrow:
+		var g wire.Grow
+		if err := g.Decode(f.Body); err != nil {
+			w.t.Error(err)
+		}
+		w.peer.PoolSize = max(w.peer.PoolSize, g.PoolSize)
+		a := wire.Grown{Base: 1 << 38, RKey: 2, Length: w.peer.PoolSize - wire.FirstOffset, PoolSize: w.peer.PoolSize}
+		body = a.Append(nil)
 	case f.Type == wire.TypeSetState:
 		var s wire.SetState
 		if err := s.Decode(f.Body); err != nil {

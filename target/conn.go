@@ -118,6 +118,8 @@ func decode(f wire.Frame) (body any, name string, err error) {
 		m = new(wire.Close)
 	case wire.TypeRemove:
 		m = new(wire.Remove)
+	case wire.TypeGrow:
+		m = new(wire.Grow)
 	default:
 		return nil, "", refuse(wire.StatusBadRequest, "%v is no request", f.Type)
 	}
@@ -140,7 +142,7 @@ func decode(f wire.Frame) (body any, name string, err error) {
 // poolFor is the pool of a request: the one named, or for a request of a session the one claimed. A connection claims one pool only.
 func (c *conn) poolFor(t wire.Type, name string) (*served, error) {
 	switch t {
-	case wire.TypeSetState, wire.TypeSetAttr, wire.TypeClose:
+	case wire.TypeSetState, wire.TypeSetAttr, wire.TypeClose, wire.TypeGrow:
 		if c.pool == nil {
 			return nil, refuse(wire.StatusNoSession, "this connection has claimed no pool")
 		}

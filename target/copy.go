@@ -108,6 +108,27 @@ func removeCopy(path string) error {
 	return pool.Remove(set)
 }
 
+// growCopy makes an open copy as large as its pool set file says, which must be size bytes at least. A copy that has them stays as it is.
+func growCopy(path string, c *localCopy, size uint64) error {
+	if c.pool.Header().PoolSize >= size {
+		return nil
+	}
+	set, err := readSet(path)
+	if err != nil {
+		return err
+	}
+	have, err := c.pool.SizeWith(set)
+	switch {
+	case errors.Is(err, pool.ErrGrowth):
+		return refuse(wire.StatusTooSmall, "%v", err)
+	case err != nil:
+		return err
+	case have < size:
+		return refuse(wire.StatusTooSmall, "the pool set file %s names %d bytes, %d are wanted: make its last part longer, or add parts", path, have, size)
+	}
+	return c.pool.Grow(set)
+}
+
 func (c *localCopy) region() pmem.Region { return c.pool.Region() }
 func (c *localCopy) close() error        { return c.pool.Close() }
 

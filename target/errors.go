@@ -48,10 +48,12 @@ func asRefusal(err error) *Refusal {
 	switch {
 	case is[*pool.InUseError](err):
 		status = wire.StatusBusy
-	case errors.Is(err, pool.ErrDurability):
+	case errors.Is(err, pool.ErrDurability), errors.Is(err, pmem.ErrWeaker):
 		status = wire.StatusDurability
 	case errors.Is(err, pool.ErrNotPool), is[*poolset.CorruptError](err), is[*pmem.SizeError](err):
 		status = wire.StatusCorrupt
+	case is[*pool.DiskFullError](err):
+		status = wire.StatusNoSpace
 	case errors.Is(err, fs.ErrNotExist):
 		status = wire.StatusNoPool
 	case errors.Is(err, fs.ErrExist):

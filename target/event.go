@@ -19,7 +19,7 @@ type Event interface{ event() }
 
 type (
 	// Request came over a control connection. Body is a decoded body: *wire.Hello, *wire.Create, *wire.Claim, *wire.SetState,
-	// *wire.SetAttr, *wire.Close or *wire.Remove.
+	// *wire.SetAttr, *wire.Close, *wire.Remove or *wire.Grow.
 	Request struct {
 		Conn ConnID
 		Body any
@@ -40,6 +40,7 @@ type (
 		Err     error
 		Replica Replica    // of Open, Inspect and Create
 		Grant   wire.Grant // of Register
+		Grown   wire.Grown // of Grow
 		Failed  bool       // of End: a lane of the session failed to make bytes persistent
 	}
 )
@@ -81,6 +82,8 @@ type (
 	End struct{ FencedBy uint64 }
 	// Sync makes the whole region persistent.
 	Sync struct{}
+	// Grow makes the open copy as large as its pool set file says, at least Size bytes, and registers it anew for the session.
+	Grow struct{ Size uint64 }
 )
 
 // Actions without a result.
@@ -114,6 +117,7 @@ func (SetAttr) action()  {}
 func (Register) action() {}
 func (End) action()      {}
 func (Sync) action()     {}
+func (Grow) action()     {}
 func (Answer) action()   {}
 func (Notice) action()   {}
 func (Release) action()  {}

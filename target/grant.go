@@ -22,10 +22,9 @@ const endTimeout = 10 * time.Second
 // grant is what a session may reach: the region above the pool header, and its lanes.
 type grant struct {
 	id, term uint64
-	size     uint64 // bytes of the pool with its header
+	size     atomic.Uint64 // bytes of the pool with its header
 	region   pmem.Region
 	pd       verbs.PD
-	mr       verbs.MR
 	log      logrus.FieldLogger
 
 	failure  atomic.Pointer[failure]                    // the first one
@@ -34,8 +33,9 @@ type grant struct {
 	report   func()                                     // called once when ioFailed becomes true; it does not wait
 
 	mu    sync.Mutex
-	lanes []*lane // by number; nil: not connected
-	ended bool    // no lane is admitted any more
+	mrs   []verbs.MR // the last one is the whole region; those before are what it was before it grew
+	lanes []*lane    // by number; nil: not connected
+	ended bool       // no lane is admitted any more
 }
 
 // newGrant registers region for a session.
@@ -44,15 +44,47 @@ func newGrant(dev verbs.Device, region pmem.Region, session uint64, a Register, 
 	if size <= wire.FirstOffset {
 		return nil, fmt.Errorf("target: the pool has %d bytes, which leaves nothing above its header: enlarge its parts", size)
 	}
-	g := &grant{id: session, term: a.Term, size: size, region: region, log: log, join: wait, lanes: make([]*lane, a.Lanes)}
+	g := &grant{id: session, term: a.Term, region: region, log: log, join: wait, lanes: make([]*lane, a.Lanes)}
 	var err error
 	if g.pd, err = dev.AllocPD(); err != nil {
 		return nil, fmt.Errorf("target: protection domain: %w", err)
 	}
-	if g.mr, err = g.pd.RegisterMR(region.Bytes()[wire.FirstOffset:], verbs.RemoteWrite|verbs.RemoteRead); err != nil {
-		return nil, errors.Join(fmt.Errorf("target: register the pool's memory: %w", err), g.pd.Close())
+	if err := g.register(); err != nil {
+		return nil, errors.Join(err, g.pd.Close())
 	}
 	return g, nil
+}
+
+// register makes the whole region reachable. What was registered before stays so.
+func (g *grant) register() error {
+	b := g.region.Bytes()
+	mr, err := g.pd.RegisterMR(b[wire.FirstOffset:], verbs.RemoteWrite|verbs.RemoteRead)
+	if err != nil {
+		return fmt.Errorf("target: register the pool's memory: %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mrs = append(g.mrs, mr)
+	g.size.Store(uint64(len(b)))
+	return nil
+}
+
+// extend makes a region that has grown reachable as a whole. WRITEs under way name the older registration, which ends with the session.
+func (g *grant) extend() (wire.Grown, error) {
+	if uint64(len(g.region.Bytes())) > g.size.Load() {
+		if err := g.register(); err != nil {
+			return wire.Grown{}, err
+		}
+	}
+	mr, size := g.reach()
+	return wire.Grown{Base: mr.Addr(), RKey: mr.RKey(), Length: size - wire.FirstOffset, PoolSize: size}, nil
+}
+
+// reach is the registration of the whole region, and the bytes of the pool.
+func (g *grant) reach() (verbs.MR, uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mrs[len(g.mrs)-1], g.size.Load()
 }
 
 // randomID is a number that nobody can guess, and never 0.
@@ -68,9 +100,10 @@ func randomID() uint64 {
 
 // wire is the grant as the claimant gets it. fabric is where it connects its lanes.
 func (g *grant) wire(fabric string) wire.Grant {
+	mr, size := g.reach()
 	return wire.Grant{
-		Session: g.id, Fabric: fabric, Base: g.mr.Addr(), RKey: g.mr.RKey(), Length: g.size - wire.FirstOffset,
-		Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, PoolSize: g.size,
+		Session: g.id, Fabric: fabric, Base: mr.Addr(), RKey: mr.RKey(), Length: size - wire.FirstOffset,
+		Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, PoolSize: size,
 	}
 }
 
@@ -165,8 +198,13 @@ func (g *grant) end(fencedBy uint64) error {
 	if err := g.join(lanes, endTimeout); err != nil {
 		return err
 	}
-	if err := g.mr.Deregister(); err != nil {
-		return fmt.Errorf("target: deregister the pool's memory: %w", err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for n := len(g.mrs) - 1; n >= 0; n-- {
+		if err := g.mrs[n].Deregister(); err != nil {
+			return fmt.Errorf("target: deregister the pool's memory: %w", err)
+		}
+		g.mrs = g.mrs[:n]
 	}
 	return g.pd.Close()
 }

@@ -183,7 +183,7 @@ func (l *lane) flush(buf []byte) (wanted bool, f *failure) {
 	if l.req.Session != l.g.id {
 		return l.req.Answer, l.g.fail(wire.FlushBadRequest, 0, errWrongSession)
 	}
-	if where, ok := l.req.Check(l.g.size); !ok {
+	if where, ok := l.req.Check(l.g.size.Load()); !ok {
 		return l.req.Answer, l.g.fail(wire.FlushBadRange, where, errBadRange)
 	}
 	if mutant.On(mutant.TargetSealFirst) {

@@ -61,7 +61,8 @@ func (r *failing) Fence() error {
 }
 
 func fakeLane(r pmem.Region) (*lane, *fakeQP) {
-	g := &grant{id: 99, term: 3, region: r, size: uint64(len(r.Bytes())), log: quiet(), report: func() {}}
+	g := &grant{id: 99, term: 3, region: r, log: quiet(), report: func() {}}
+	g.size.Store(uint64(len(r.Bytes())))
 	qp := new(fakeQP)
 	l := &lane{g: g, qp: qp, free: answers,
 		recv: &fakeMR{make([]byte, credits*wire.MaxFlush)}, send: &fakeMR{make([]byte, answers*wire.AnswerSize)}}

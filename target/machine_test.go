@@ -204,6 +204,13 @@ func (w *world) perform(a Action) Event {
 		}
 		w.synced = true
 		return Done{}
+	case Grow:
+		w.must(w.opened && w.granted != 0, "grown without a session")
+		if w.fails("grow") {
+			return broken
+		}
+		w.disk.PoolSize = max(w.disk.PoolSize, a.Size)
+		return Done{Grown: wire.Grown{PoolSize: w.disk.PoolSize}}
 	case Register:
 		w.must(w.opened && w.granted == 0, "registered while an older grant stands")
 		w.must(w.disk.Term == a.Term && w.disk.Writer != copyID, "registered before the term is durable")
@@ -328,7 +335,7 @@ func TestMachine_Random(t *testing.T) {
 			c := ConnID(conns.Draw(t, "connection"))
 			before := w.answers[c]
 			request := true
-			switch rapid.IntRange(0, 9).Draw(t, "event") {
+			switch rapid.IntRange(0, 10).Draw(t, "event") {
 			case 0, 1, 2:
 				cl := claimOf(writerA, w.disk.Term+rapid.Uint64Range(0, 2).Draw(t, "term")-1, w.disk.Gen, w.disk.History[:]...)
 				if rapid.Bool().Draw(t, "writer B") {
@@ -371,6 +378,11 @@ func TestMachine_Random(t *testing.T) {
 					w.must(w.disk.Writer == copyID && w.disk.Term == w.report.Term && w.disk.Term >= term, "reported, but not durable")
 					w.must(w.granted == 0 && !w.opened, "promoted, but still served")
 				}
+			case 10:
+				owner, size := w.holder == c && w.granted != 0, w.disk.PoolSize
+				w.step(Request{c, &wire.Grow{Session: w.granted, PoolSize: size + 4096}})
+				w.must(owner || w.status == wire.StatusNoSession && w.disk.PoolSize == size, "grown by another connection")
+				w.must(w.status != wire.StatusOK || w.m.rep.PoolSize == size+4096, "grown, and the copy is not known to be")
 			case 9:
 				request = false
 				w.locked = w.granted == 0 && !w.locked

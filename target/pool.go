@@ -20,6 +20,7 @@ type host interface {
 	inspectCopy(name string) (Replica, error)
 	createCopy(name string, a Create) (Replica, error)
 	removeCopy(name string) error
+	growCopy(name string, c *localCopy, size uint64) error
 	newGrant(p *served, a Register) (*grant, error)
 	addGrant(g *grant)
 	dropGrant(session uint64)
@@ -144,6 +145,8 @@ func (p *served) ask(a Action) (d Done) {
 		d.Err = p.copy.region().Sync()
 	case Register:
 		d.Grant, d.Err = p.register(a)
+	case Grow:
+		d.Grown, d.Err = p.grow(a.Size)
 	case End:
 		d.Failed, d.Err = p.end(a.FencedBy)
 	}
@@ -175,6 +178,18 @@ func (p *served) register(a Register) (wire.Grant, error) {
 	p.srv.addGrant(g)
 	p.log.WithField("term", a.Term).Info("session granted")
 	return g.wire(p.srv.fabricAddr()), nil
+}
+
+// grow enlarges the copy, if it is smaller than size, and registers it anew.
+func (p *served) grow(size uint64) (wire.Grown, error) {
+	if err := p.srv.growCopy(p.name, p.copy, size); err != nil {
+		return wire.Grown{}, err
+	}
+	g, err := p.grant.extend()
+	if err == nil {
+		p.log.WithField("bytes", g.PoolSize).Info("pool grown")
+	}
+	return g, err
 }
 
 func (p *served) end(fencedBy uint64) (failed bool, err error) {

@@ -240,6 +240,10 @@ func (s *Server) createCopy(pool string, a Create) (Replica, error) {
 
 func (s *Server) removeCopy(pool string) error { return removeCopy(s.path(pool)) }
 
+func (s *Server) growCopy(pool string, c *localCopy, size uint64) error {
+	return growCopy(s.path(pool), c, size)
+}
+
 // newGrant makes a grant whose lanes have goroutines of their own.
 func (s *Server) newGrant(p *served, a Register) (*grant, error) {
 	g, err := newGrant(s.device, p.copy.region(), randomID(), a, p.log)

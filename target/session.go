@@ -88,6 +88,8 @@ func (m *Machine) request(c ConnID, body any) {
 		m.close(c, b)
 	case *wire.Remove:
 		m.remove(c, b)
+	case *wire.Grow:
+		m.grow(c, b)
 	default:
 		m.refuse(c, refuse(wire.StatusBadRequest, "a request of type %T is not known", body))
 	}
@@ -161,6 +163,24 @@ func (m *Machine) setAttr(c ConnID, s *wire.SetAttr) {
 		}
 		m.rep.Attr = s.Attr
 		m.answer(c, nil)
+	})
+}
+
+// grow enlarges the copy under the session.
+//
+// Order of durable steps: 1 the parts have their sizes and blocks; 2 the header has the new size; 3 the answer. A crash leaves a copy of the
+// old size or of the new one; both hold what they held.
+func (m *Machine) grow(c ConnID, r *wire.Grow) {
+	if !m.owns(c, r.Session) {
+		return
+	}
+	m.then(Grow{r.PoolSize}, func(d Done) {
+		if d.Err != nil {
+			m.refuse(c, d.Err)
+			return
+		}
+		m.rep.PoolSize = d.Grown.PoolSize
+		m.answer(c, d.Grown.Append(nil))
 	})
 }
 

@@ -151,6 +151,13 @@ func (s *Stepper) removeCopy(string) error {
 	return refuse(wire.StatusBadRequest, "the pool of a simulation stays")
 }
 
+func (s *Stepper) growCopy(_ string, c *localCopy, size uint64) error {
+	if have := c.pool.Header().PoolSize; have < size {
+		return refuse(wire.StatusTooSmall, "the copy of a simulation has %d bytes, %d are wanted", have, size)
+	}
+	return nil
+}
+
 func (s *Stepper) newGrant(p *served, a Register) (*grant, error) {
 	s.session++
 	g, err := newGrant(s.device, p.copy.region(), s.session, a, s.log)

@@ -200,6 +200,41 @@ func (m *Remove) Decode(b []byte) error {
 	return c.end("REMOVE")
 }
 
+// Grow asks for a copy of at least PoolSize bytes with its header, under a session, which goes on.
+type Grow struct{ Session, PoolSize uint64 }
+
+func (m *Grow) Append(b []byte) []byte {
+	return le.AppendUint64(le.AppendUint64(b, m.Session), m.PoolSize)
+}
+
+func (m *Grow) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Session, m.PoolSize = c.u64(), c.u64()
+	return c.end("GROW")
+}
+
+// Grown is the answer to Grow: where the session finds the copy from now on. Base, RKey, Length and PoolSize are those of a Grant; the older
+// ones stay good for what they covered.
+type Grown struct {
+	Base     uint64
+	RKey     uint32
+	Length   uint64
+	PoolSize uint64
+}
+
+func (m *Grown) Append(b []byte) []byte {
+	b = le.AppendUint64(b, m.Base)
+	b = le.AppendUint32(b, m.RKey)
+	b = le.AppendUint64(b, m.Length)
+	return le.AppendUint64(b, m.PoolSize)
+}
+
+func (m *Grown) Decode(b []byte) error {
+	c := cursor{b: b}
+	m.Base, m.RKey, m.Length, m.PoolSize = c.u64(), c.u32(), c.u64(), c.u64()
+	return c.end("GROWN")
+}
+
 // Fenced is the notice that another writer took the pool over.
 type Fenced struct {
 	Term uint64

@@ -30,6 +30,7 @@ const (
 	TypeRemove
 	TypePing
 	TypeFenced // notice, target to initiator
+	TypeGrow
 
 	Answer Type = 0x8000
 )
@@ -37,6 +38,7 @@ const (
 var typeNames = [...]string{
 	TypeHello: "HELLO", TypeCreate: "CREATE", TypeClaim: "CLAIM", TypeSetState: "SET_STATE", TypeSetAttr: "SET_ATTR",
 	TypeClose: "CLOSE", TypeRemove: "REMOVE", TypePing: "PING", TypeFenced: "FENCED",
+	TypeGrow: "GROW",
 }
 
 func (t Type) String() string {

@@ -25,6 +25,7 @@ const (
 	StatusNoSession
 	StatusSplitBrain
 	StatusCorrupt
+	StatusNoSpace
 )
 
 var statusTexts = [...]string{
@@ -43,6 +44,7 @@ var statusTexts = [...]string{
 	StatusNoSession:    "the target does not know this session: connect again",
 	StatusSplitBrain:   "both copies were written independently: decide which copy to keep, and make the other anew",
 	StatusCorrupt:      "the target's copy is damaged: see the target's log, remove that copy and make it anew",
+	StatusNoSpace:      "there is no room for the target's copy: make room on its file system, or name a part on another one in its pool set file",
 }
 
 func (s Status) Error() string {

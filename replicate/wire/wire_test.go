@@ -50,6 +50,8 @@ func bodies() map[string][2]body {
 		"SET_ATTR": {&SetAttr{1, testAttr()}, new(SetAttr)},
 		"CLOSE":    {&Close{1}, new(Close)},
 		"REMOVE":   {&Remove{id(1), 1, "pool.set"}, new(Remove)},
+		"GROW":     {&Grow{1, 2 << 30}, new(Grow)},
+		"GROWN":    {&Grown{0x1000, 5, 2<<30 - 4096, 2 << 30}, new(Grown)},
 		"FENCED":   {&Fenced{9, "promoted on b"}, new(Fenced)},
 		"STATE":    {&st, new(State)},
 		"GRANT":    {&Grant{1, ":7471", 0x1000, 5, 1 << 30, 64, 256, MethodGPSPM, 1<<30 + 4096}, new(Grant)},
@@ -96,6 +98,7 @@ func TestGolden(t *testing.T) {
 		Ranges: []pmem.Range{{Off: 0x1008, Len: 0x38}}}
 	answer := FlushAnswer{FlushIO, 5, 9, 3, 0x1008}
 	private := Private{Lane: 2, Session: 0x0a0b}
+	grow, grown := Grow{6, 0x20000000}, Grown{0x4000001000, 0x107, 0x1ffff000, 0x20000000}
 	attr := testAttr()
 	fb, ab := make([]byte, MaxFlush), make([]byte, AnswerSize)
 	for name, c := range map[string]struct {
@@ -112,6 +115,8 @@ func TestGolden(t *testing.T) {
 			0810000000000000 3800000000000000`},
 		"flush answer": {ab[:answer.Encode(ab)], `
 			504d4652 01 02 0000 0500000000000000 0900000000000000 0300000000000000 0810000000000000 00000000 @CRC`},
+		"grow":    {grow.Append(nil), `0600000000000000 0000002000000000`},
+		"grown":   {grown.Append(nil), `0010000040000000 07010000 00f0ff1f00000000 0000002000000000`},
 		"private": {private.Append(nil), `504d464c 0100 0200 0b0a000000000000`},
 		"attr": {appendAttr(nil, &attr), `48454c4c4f000000 01000000 02000000 03000000 04000000
 			101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f 303132333435363738393a3b3c3d3e3f
@@ -199,7 +204,7 @@ func TestRefusal(t *testing.T) {
 	if err := Refusal(Frame{Type: TypeClaim | Answer, Status: StatusFenced, Body: AppendRefusal(nil, "x", nil)}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("fenced without state: %v", err)
 	}
-	for s := StatusOK; s <= StatusCorrupt; s++ {
+	for s := StatusOK; s <= StatusNoSpace; s++ {
 		if s.Error() == "" || strings.Contains(s.Error(), "unknown") {
 			t.Errorf("status %d has no text", s)
 		}

@@ -1,0 +1,165 @@
+package replicate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/replicate/wire"
+)
+
+const grownSize = 2 << 20
+
+func (b *bench) answerGrown(size uint64) []Action {
+	g := wire.Grown{Base: 1 << 38, RKey: 2, Length: size - wire.FirstOffset, PoolSize: size}
+	return b.answer(wire.StatusOK, g.Append(nil))
+}
+
+func TestMachine_Grow(t *testing.T) {
+	b := newBench(t, testTimeout)
+	b.inSync()
+	b.drain(1)
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.want(InSync, "GROW")
+	b.drain(2)
+	b.want(InSync, "post2") // drains go on meanwhile
+	b.conn(Event{Kind: EvAnswered, Seq: 1})
+	b.want(InSync, "drained1")
+	b.answerGrown(grownSize)
+	b.want(InSync, "regrant2 done")
+	if g := b.m.grant; g.PoolSize != grownSize || g.Session != 77 || g.Credits != 64 || b.m.peer.PoolSize != grownSize || b.m.id.Size != 1<<20 {
+		t.Errorf("grant %+v, peer %+v, local %+v", g, b.m.peer, b.m.id)
+	}
+	b.m.Extend(grownSize)
+	b.conn(Event{Kind: EvLost, Err: errors.New("reset")})
+	b.now = b.m.dialAt
+	b.step(Event{Kind: EvTick})
+	b.conn(Event{Kind: EvDialed})
+	small := peerState()
+	small.Gen, small.Term = 101, 6
+	b.answerState(small)
+	b.want(Refused, "break drained2!") // a smaller one comes back
+	if !errors.Is(b.m.Err(), wire.StatusTooSmall) {
+		t.Errorf("%v", b.m.Err())
+	}
+}
+
+// A refusal, and an answer that grants too little, end the request alone. Only a fenced session ends.
+func TestMachine_GrowRefused(t *testing.T) {
+	for s := wire.StatusVersion; s <= wire.StatusNoSpace; s++ {
+		b := newBench(t, testTimeout)
+		b.inSync()
+		b.drain(1)
+		b.step(Event{Kind: EvGrow, Size: grownSize})
+		b.refuse(s)
+		if s == wire.StatusFenced {
+			b.want(Refused, "break drained1! done!")
+			continue
+		}
+		b.want(InSync, "done!")
+		b.drain(2)
+		b.want(InSync, "post2")
+		b.step(Event{Kind: EvGrow, Size: grownSize})
+		b.answerGrown(grownSize)
+		b.want(InSync, "regrant2 done")
+	}
+	b := newBench(t, testTimeout)
+	b.inSync()
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.answerGrown(grownSize - 4096)
+	b.want(InSync, "done!")
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.answer(wire.StatusOK, []byte("?"))
+	b.want(Suspended, "break done! dial")
+}
+
+// The target may allocate for long, but not for ever; and a lane that fails meanwhile is noticed as fast as ever.
+func TestMachine_GrowDeadline(t *testing.T) {
+	b := newBench(t, testTimeout)
+	b.inSync()
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	asked := b.now
+	b.now = asked + GrowTimeout - 1
+	b.step(Event{Kind: EvTick})
+	b.want(InSync, "")
+	if at, ok := b.m.Next(); !ok || at != asked+GrowTimeout {
+		t.Errorf("next look at %v", at)
+	}
+	b.now++
+	b.step(Event{Kind: EvTick})
+	b.want(Suspended, "break done! dial")
+
+	b = newBench(t, testTimeout)
+	b.inSync()
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.drain(1)
+	b.now += testTimeout
+	b.step(Event{Kind: EvTick})
+	b.want(Failed, "break drained1! done!")
+
+	b = newBench(t, testTimeout)
+	b.hello(peerState())
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.want(Handshake, "done!")
+}
+
+// Drains go on while the copies grow, and reach the new space afterwards; a lost connection comes back with it.
+func TestReplica_GrowWhileDraining(t *testing.T) {
+	providers(t, func(t *testing.T, rig rig) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rng := rand.New(rand.NewPCG(seed, 0))
+		p := newPair(t, rig, 20*time.Second)
+		all := pmem.NewHeap(2 * testSize)
+		p.attach()
+		seq := uint64(0)
+		drain := func(off, n uint64) {
+			t.Helper()
+			seq++
+			fill(p.region.Bytes()[off:off+n], rng)
+			p.Drain(seq, []pmem.Range{{Off: off, Len: n}}, pmem.Seal{Off: testSeal, Val: seq})
+			must(t, p.expect(seq))
+		}
+		drain(1<<20, 4096)
+		if err := p.Grow(t.Context(), 4*testSize); !errors.Is(err, wire.StatusTooSmall) || !strings.Contains(err.Error(), "target b: grow to 16777216 bytes") {
+			t.Errorf("too much: %v", err)
+		}
+		over := make(chan error)
+		go func() { over <- p.Grow(context.Background(), 2*testSize) }()
+		for grown := false; !grown; {
+			drain(uint64(1+rng.IntN(3))<<20, 1<<19)
+			select {
+			case err := <-over:
+				must(t, err)
+				grown = true
+			default:
+			}
+		}
+		copy(all.Bytes(), p.region.Bytes())
+		must(t, p.Extend(all, 2*testSize))
+		p.region = all
+		drain(testSize-4096, 8192) // over the border
+		drain(2*testSize-4096, 4096)
+		b := make([]byte, 4096)
+		must(t, p.ReadAt(2*testSize-4096, b))
+		if !bytes.Equal(b, all.Bytes()[2*testSize-4096:]) {
+			t.Error("other bytes were read from the end than were written")
+		}
+		must(t, p.Grow(t.Context(), 2*testSize)) // again
+		p.target.hangUp()
+		drain(2*testSize-8192, 4096)
+		p.target.hangUp()
+		must(t, p.Close(context.Background()))
+		mem := p.target.memory()
+		for _, at := range []uint64{testSize - 4096, 2*testSize - 8192} {
+			if !bytes.Equal(mem[at:at+8192], all.Bytes()[at:at+8192]) {
+				t.Errorf("the copies differ behind offset %d", at)
+			}
+		}
+	})
+}
