@@ -27,6 +27,27 @@ func (c *syncCmd) Run() error {
 	return err
 }
 
+type growCmd struct {
+	Path string `arg:"" help:"The mount point or anything below it."`
+}
+
+// Run has the daemon read the pool set file anew and make every copy as large as it says.
+func (c *growCmd) Run() error {
+	mount, err := mountOf(c.Path)
+	if errors.Is(err, errNotMounted) {
+		return fmt.Errorf("%w: a pool grows while it is mounted, together with its copies: mount it first", err)
+	}
+	if err != nil {
+		return err
+	}
+	reply, err := ask(mount, control.OpGrow, initiator.GrowTimeout+askTimeout)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Printf("the pool has %d bytes on every copy\n", reply.PoolSize)
+	return err
+}
+
 type statusCmd struct {
 	Path string `arg:"" help:"A mount point or a path below it, or the CONFIG or pool set file of a pool."`
 	JSON bool   `name:"json" help:"One JSON object."`

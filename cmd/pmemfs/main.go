@@ -26,6 +26,7 @@ type cli struct {
 	Mount   mountCmd   `cmd:"" help:"Mount a pool."`
 	Umount  umountCmd  `cmd:"" help:"Unmount: sync, unmount, wait until the daemon has ended, say what is not replicated."`
 	Sync    syncCmd    `cmd:"" help:"Make everything written so far durable on every copy."`
+	Grow    growCmd    `cmd:"" help:"Make a mounted pool as large as its pool set file says by now, on every copy."`
 	Status  statusCmd  `cmd:"" help:"Show the state of a mount or of an unmounted pool."`
 	Promote promoteCmd `cmd:"" help:"On a target: make a replica mountable here, and fence its initiator."`
 	Fsck    fsckCmd    `cmd:"" help:"Check the file system in an unmounted pool."`

@@ -2,12 +2,14 @@ package crash
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
 
 // This file applies the operations of a workload to the volume and to the model. An operation whose names do not fit is
@@ -97,9 +99,28 @@ func (w *World) apply(o Op) {
 		w.startFlip(false)
 	case Settle:
 		w.settle()
+	case Grow:
+		w.grow(uint64(o.Len) * layout.BlockSize)
 	case Reclaim:
 		w.during(func() { w.reclaim() }, func() {})
 	}
+}
+
+// grow makes the pool n bytes longer. Each copy has the room from the start. Other threads go on before the super that says so is closed.
+func (w *World) grow(n uint64) {
+	size := min(w.vol.Size()+n, w.cfg.Size+w.cfg.Room)
+	if w.stepper != nil {
+		if w.stepper.Grow(context.Background(), size) != nil {
+			return // the target is gone at the moment
+		}
+		if err := w.stepper.Extend(w.primary.region, size); err != nil {
+			w.fail(err)
+		}
+	}
+	if err := w.vol.Grow(size); err != nil {
+		w.fail(err)
+	}
+	w.due = true
 }
 
 func second[T any](_ T, err error) error { return err }

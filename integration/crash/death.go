@@ -129,7 +129,7 @@ func (w *World) settleData() {
 	h := w.primary
 	h.region.Reopen()
 	h.region.OnEvent(nil)
-	_ = pmem.Drain(h.region, []pmem.Range{{Off: w.vol.LogEnd(), Len: w.cfg.Size - w.vol.LogEnd()}}, pmem.Seal{})
+	_ = pmem.Drain(h.region, []pmem.Range{{Off: w.vol.LogEnd(), Len: uint64(len(h.region.Bytes())) - w.vol.LogEnd()}}, pmem.Seal{})
 	h.region.OnEvent(func(e pmemtest.Event) { w.event(h.copyUnderTest, e) })
 }
 

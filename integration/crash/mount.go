@@ -60,7 +60,7 @@ func (w *World) begin() {
 	}
 	w.plug(a, withHeader(fresh, a.id, state))
 	if w.cfg.Mounts {
-		fresh = make([]byte, w.cfg.Size)
+		fresh = make([]byte, w.cfg.Size+w.cfg.Room)
 	}
 	w.plug(b, withHeader(fresh, b.id, theirs))
 	w.serve(b)
@@ -98,7 +98,18 @@ func (w *World) format() []byte {
 		_ = pmem.Drain(r, j.Ranges, j.Seal)
 		v.Sealed(j)
 	}
-	return b
+	return append(b, make([]byte, w.cfg.Room)...)
+}
+
+// size is that of the pool, which the copy may exceed. A copy that cannot be mounted has the first one.
+func (w *World) size(h *host) uint64 {
+	b := h.region.Bytes()
+	read := func(off uint64, to []byte) error { return second(copy(to, b[off:]), nil) }
+	found, err := volume.Probe(read, poolUUID, uint64(len(b)))
+	if err != nil {
+		return w.cfg.Size
+	}
+	return found.PoolSize
 }
 
 // withHeader is b with the header of a copy.
@@ -175,7 +186,7 @@ func (w *World) attach(h, t *host) (err error, died bool) {
 	}
 	var replicas []initiator.Replica
 	if t != nil {
-		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool), "pool", lossTimeout, mountWorld{w, l})
+		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, mountWorld{w, l})
 		if err == nil {
 			err = l.stepper.Connect()
 		}
@@ -255,7 +266,7 @@ func (w *World) compare() {
 	}
 	a, b := w.primary.region.Bytes(), w.other.region.Bytes()
 	at := uint64(poolset.BlockSize)
-	for _, skip := range append(w.vol.LocalAreas(), pmem.Range{Off: w.cfg.Size}) {
+	for _, skip := range append(w.vol.LocalAreas(), pmem.Range{Off: uint64(len(a))}) {
 		if off, ok := equal(a[at:skip.Off], b[at:skip.Off]); !ok {
 			w.fail(fmt.Errorf("the copies are quiet and differ at offset %#x", at+uint64(off)))
 		}

@@ -60,6 +60,7 @@ var mutants = []struct {
 	{mutant.OrphanForgotten, []workload{bare}},
 	{mutant.OnePassReplay, []workload{bare}},
 	{mutant.FreesForgotten, []workload{bare}},
+	{mutant.GrowEarly, []workload{tight}},
 	{mutant.UnflushedSeals, []workload{bareLives}},
 	{mutant.FsyncSeesNothing, []workload{mirrored}},
 	{mutant.RenameNotWhole, []workload{bare}},

@@ -31,6 +31,7 @@ const (
 	Flip    // a checkpoint
 	Settle  // as an unmount does
 	Reclaim // one step
+	Grow    // Len blocks more, as far as the copies have room
 	Deliver // the fabric and the target go on, Len steps; 0 = until quiet
 
 	// Ends of a life.
@@ -46,7 +47,7 @@ const (
 )
 
 var kindNames = [kinds]string{"create", "mkdir", "write", "truncate", "fallocate", "prealloc", "punch", "zero", "unlink", "rename", "exchange", "link", "tmpfile", "chmod", "xattr",
-	"hold", "forget", "fsync", "sync", "flip", "settle", "reclaim", "deliver",
+	"hold", "forget", "fsync", "sync", "flip", "settle", "reclaim", "grow", "deliver",
 	"power-loss", "restart", "target-loss", "promote", "unmount", "link-loss"}
 
 func (k Kind) String() string { return kindNames[k] }
@@ -75,7 +76,7 @@ func (o Op) String() string {
 		return fmt.Sprintf("%v(%v, %v)", o.Kind, o.A, o.B)
 	case Sync, Flip, Settle, Reclaim, PowerLoss, Restart, TargetLoss, Promote, Unmount, LinkLoss:
 		return o.Kind.String()
-	case Deliver:
+	case Deliver, Grow:
 		return fmt.Sprintf("%v(%d)", o.Kind, o.Len)
 	}
 	return fmt.Sprintf("%v(%v)", o.Kind, o.A)

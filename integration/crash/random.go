@@ -17,14 +17,14 @@ type profile struct {
 }
 
 var usual = [kinds]int{Create: 10, Mkdir: 2, Write: 22, Truncate: 5, Fallocate: 2, Prealloc: 2, Punch: 4, Zero: 3, Unlink: 8, Rename: 8, Exchange: 3, Link: 3, Tmpfile: 2, Chmod: 2, Xattr: 4,
-	Hold: 2, Forget: 2, Fsync: 14, Sync: 2, Flip: 3, Settle: 1, Reclaim: 2, Deliver: 8}
+	Hold: 2, Forget: 2, Fsync: 14, Sync: 2, Flip: 3, Settle: 1, Reclaim: 2, Grow: 1, Deliver: 8}
 
 // profiles: small files; large ones that fill the pool; little space, so that what is freed is used again at once; and so many changes
 // of attributes that the log wraps.
 var profiles = []profile{
 	{weights: usual, names: 8, factor: 1},
 	{weights: usual, names: 4, factor: 1, big: true},
-	{weights: [kinds]int{Create: 6, Write: 20, Truncate: 8, Punch: 6, Zero: 3, Prealloc: 2, Unlink: 8, Rename: 6, Exchange: 2, Xattr: 4, Fsync: 16, Sync: 3, Flip: 2, Reclaim: 8, Deliver: 4},
+	{weights: [kinds]int{Create: 6, Write: 20, Truncate: 8, Punch: 6, Zero: 3, Prealloc: 2, Unlink: 8, Rename: 6, Exchange: 2, Xattr: 4, Fsync: 16, Sync: 3, Flip: 2, Reclaim: 8, Grow: 2, Deliver: 4},
 		names: 3, factor: 1, ballast: 1},
 	{weights: [kinds]int{Create: 6, Unlink: 1, Write: 2, Xattr: 60, Chmod: 20, Fsync: 2, Flip: 1, Deliver: 2}, names: 8, factor: 4},
 }
@@ -37,7 +37,7 @@ func Random(seed uint64, n int) Config {
 // config is a workload of this kind.
 func (p *profile) config(seed uint64, n int) Config {
 	rnd := rand.New(rand.NewPCG(seed, 0x6f7073))
-	cfg := Config{Seed: seed, Size: 1 << 20, Effort: Quick}
+	cfg := Config{Seed: seed, Size: 1 << 20, Room: 128 << 10, Effort: Quick}
 	if rnd.IntN(4) == 0 {
 		cfg.Mode = pmemtest.Pages
 	}
@@ -73,6 +73,8 @@ func randomOp(rnd *rand.Rand, p *profile, sum, names int) Op {
 		o.Len = []uint32{0, 1, 200, 250, 256, 257, 5000}[rnd.IntN(7)]
 	case Deliver:
 		o.Len = uint32(rnd.IntN(6))
+	case Grow:
+		o.Len = 1 + uint32(rnd.IntN(12))
 	}
 	return o
 }

@@ -27,7 +27,8 @@ type Config struct {
 	Mode   pmemtest.Mode
 	Effort pmemtest.Effort
 	Volume volume.Params
-	Size   uint64 // bytes of the pool
+	Size   uint64 // bytes of the pool at first
+	Room   uint64 // bytes of each copy behind it, for the pool to grow
 	// Ballast are bytes that a file takes away, so that space is short.
 	Ballast uint64
 	Ops     []Op

@@ -24,10 +24,13 @@ type Request struct {
 type Reply struct {
 	Error  string  `json:"error,omitempty"`
 	Status *Status `json:"status,omitempty"`
+	// PoolSize is the answer to OpGrow: bytes of the pool on every copy.
+	PoolSize uint64 `json:"pool_size,omitempty"`
 }
 
 // Values of Request.Op.
 const (
 	OpStatus = "status"
 	OpSync   = "sync"
+	OpGrow   = "grow"
 )

@@ -32,14 +32,16 @@ type Replica interface {
 	FullSync(ctx context.Context, exclude []uint64, skip []pmem.Range, seals []pmem.Seal, progress func(done, total uint64)) error
 	Adopt(ctx context.Context, gen uint64, history [8]uint64, peers []wire.UUID) error
 	Clean(ctx context.Context, flags uint32) error
+	Grow(ctx context.Context, size uint64) error
+	Extend(region pmem.Region, size uint64) error
 	Status() replicate.Status
 	Close(ctx context.Context) error
 }
 
-// Identity is what the local copy says of itself to a target.
-func Identity(p *pool.Pool) replicate.Identity {
+// Identity is what the local copy says of itself to a target. size is that of the pool in bytes, which the copy may exceed.
+func Identity(p *pool.Pool, size uint64) replicate.Identity {
 	st, h := p.State(), p.Header()
-	return replicate.Identity{PoolUUID: h.PoolUUID, CopyID: h.CopyID, Term: st.Term, Gen: st.Gen, History: st.History, Size: h.PoolSize}
+	return replicate.Identity{PoolUUID: h.PoolUUID, CopyID: h.CopyID, Term: st.Term, Gen: st.Gen, History: st.History, Size: size}
 }
 
 // link is one target of this mount.
@@ -71,7 +73,7 @@ func (l *link) drained(seq uint64, err error) {
 
 // connect is step 2. Every target must answer: a mount without one of them could not acknowledge anything.
 func (m *Mounted) connect(ctx context.Context) error {
-	id := Identity(m.pool)
+	id := Identity(m.pool, m.found.PoolSize)
 	for _, remote := range m.Set.Replicas {
 		l := &link{remote: remote, conf: m.Config.Target(hostKey(remote))}
 		r, err := replicate.Connect(ctx, replicate.Config{

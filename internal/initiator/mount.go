@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -52,6 +53,7 @@ type Mounted struct {
 	seq     uint64 // jobs executed before the committer took over
 
 	prefaulter *prefaulter // nil if there is none
+	growing    sync.Mutex  // held by the one grow under way
 
 	now        func() volume.Time
 	generation func() uint64 // a fresh random one

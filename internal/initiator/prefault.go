@@ -2,11 +2,9 @@ package initiator
 
 import (
 	"sync"
-	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/internal/pmem"
-	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
 // prefaultStep is how much of a pool is made present between two looks at the stop sign.
@@ -31,14 +29,22 @@ func (m *Mounted) prefault() error {
 	if err := region.Prefault(head); err != nil {
 		return err
 	}
-	if sparse(m.Set) {
-		return nil
+	m.prefaultRest(m.vol.LogEnd())
+	return nil
+}
+
+// prefaultRest makes the pool present from off on, in the background, where prefault would.
+func (m *Mounted) prefaultRest(off uint64) {
+	region := m.pool.Region()
+	if region.Promise() == pmem.PageCache || m.pool.Sparse() {
+		return
 	}
-	p := &prefaulter{stop: make(chan struct{})}
-	m.prefaulter = p
+	if m.prefaulter == nil {
+		m.prefaulter = &prefaulter{stop: make(chan struct{})}
+	}
+	p, size := m.prefaulter, m.vol.Size()
 	p.done.Go(func() {
-		size := uint64(len(region.Bytes()))
-		for off := m.vol.LogEnd(); off < size; off += prefaultStep {
+		for ; off < size; off += prefaultStep {
 			select {
 			case <-p.stop:
 				return
@@ -50,21 +56,9 @@ func (m *Mounted) prefault() error {
 			}
 		}
 	})
-	return nil
 }
 
 func (p *prefaulter) close() {
 	close(p.stop)
 	p.done.Wait()
-}
-
-// sparse tells whether a part has fewer blocks than bytes.
-func sparse(set *poolset.Set) bool {
-	for _, part := range set.Parts {
-		var st syscall.Stat_t
-		if err := syscall.Stat(part.Path, &st); err != nil || st.Blocks*512 < int64(part.Size) {
-			return true
-		}
-	}
-	return false
 }

@@ -27,6 +27,12 @@ func (m *Mounted) answer(req control.Request) control.Reply {
 		}
 		reply.Status = m.status()
 		return reply
+	case control.OpGrow:
+		size, err := m.grow()
+		if err != nil {
+			return control.Reply{Error: err.Error()}
+		}
+		return control.Reply{PoolSize: size}
 	}
 	return control.Reply{Error: fmt.Sprintf("unknown request %q: the programs are of different versions", req.Op)}
 }
