@@ -116,7 +116,7 @@ func TestGrow_TargetTooSmall(t *testing.T) {
 	r.editSet(local, "48M "+r.pool.Part)
 	r.editSet(sets[0], "48M "+r.replicaPart(0))
 	_, err := r.grow()
-	wantText(t, "pmemfs grow", err, "target 127.0.0.1", sets[1], "names 33554432 bytes, 50331648 are wanted", "make its last part longer", "nothing on it has changed")
+	wantText(t, "pmemfs grow", err, "target 127.0.0.1", sets[1], "names 33554432 bytes, 50331648 are wanted", "enlarge the sizes in its pool set file", "nothing on it has changed")
 	if after := r.bytes(); after != before || r.fileSize(r.pool.Part) != 32<<20 || r.fileSize(r.replicaPart(1)) != 32<<20 {
 		t.Errorf("%d bytes, were %d; parts of %d and %d", after, before, r.fileSize(r.pool.Part), r.fileSize(r.replicaPart(1)))
 	}

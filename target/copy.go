@@ -124,7 +124,7 @@ func growCopy(path string, c *localCopy, size uint64) error {
 	case err != nil:
 		return err
 	case have < size:
-		return refuse(wire.StatusTooSmall, "the pool set file %s names %d bytes, %d are wanted: make its last part longer, or add parts", path, have, size)
+		return refuse(wire.StatusTooSmall, "the pool set file %s names %d bytes, %d are wanted", path, have, size)
 	}
 	return c.pool.Grow(set)
 }

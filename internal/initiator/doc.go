@@ -19,6 +19,11 @@
 //
 // A mount with ro does none of this but to open the pool, privately, and to mount: see startReadOnly.
 //
+// # Growth
+//
+// While mounted: 1 each target in turn, then 2 the local copy, get the size that their pool set files name by now; 3 the super with the size
+// is sealed on every copy, and only then is the space used. Until 3 nothing has changed for the file system.
+//
 // # Order of an unmount
 //
 // The kernel has let go of the mount; then 1 commit and flip the root, 2 mark each target Clean, 3 mark the local copy Clean, 4 close.
