@@ -24,7 +24,7 @@ func (r *rig) editSet(path string, parts ...string) {
 	r.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-func (r *rig) grow() (string, error) {
+func (r *rig) growPool() (string, error) {
 	return r.Pmemfs("grow", r.pool.Mountpoint)
 }
 
@@ -57,7 +57,7 @@ func TestGrow_FullPoolWhileAWriterGoesOn(t *testing.T) {
 	second := r.Path("a2.pool")
 	r.editSet(local, "32M "+r.pool.Part, "32M "+second)
 	r.editSet(remote, "64M "+r.replicaPart(0))
-	out, err := r.grow()
+	out, err := r.growPool()
 	r.must(err)
 	wantWords(t, "pmemfs grow", out, "67108864 bytes on every copy")
 	loop.waitFor(20)
@@ -67,7 +67,7 @@ func TestGrow_FullPoolWhileAWriterGoesOn(t *testing.T) {
 	if a, b := r.fileSize(second), r.fileSize(r.replicaPart(0)); a != 32<<20 || b != 64<<20 {
 		t.Errorf("the new part has %d bytes, the replica %d", a, b)
 	}
-	out, err = r.grow()
+	out, err = r.growPool()
 	r.must(err)
 	wantWords(t, "pmemfs grow once more", out, "67108864 bytes")
 
@@ -110,12 +110,20 @@ func TestGrow_TargetTooSmall(t *testing.T) {
 		"AUTO takes that of a part": {"32M " + r.pool.Part, "AUTO " + r.Path("a2.pool")},
 	} {
 		r.editSet(local, parts...)
-		_, err := r.grow()
+		_, err := r.growPool()
 		wantText(t, "pmemfs grow", err, want, local)
 	}
+	r.must(os.WriteFile(r.Path("b.set"), []byte("PMEMPOOLSET\n"), 0o644))
+	r.must(os.Rename(local, r.Path("kept.set")))
+	r.must(os.Rename(r.Path("b.set"), local))
+	r.editSet(local, "48M "+r.pool.Part)
+	_, err := r.growPool()
+	wantText(t, "pmemfs grow without the targets", err, "REPLICA lines")
+	r.must(os.Rename(r.Path("kept.set"), local))
+
 	r.editSet(local, "48M "+r.pool.Part)
 	r.editSet(sets[0], "48M "+r.replicaPart(0))
-	_, err := r.grow()
+	_, err = r.growPool()
 	wantText(t, "pmemfs grow", err, "target 127.0.0.1", sets[1], "names 33554432 bytes, 50331648 are wanted", "enlarge the sizes in its pool set file", "nothing on it has changed")
 	if after := r.bytes(); after != before || r.fileSize(r.pool.Part) != 32<<20 || r.fileSize(r.replicaPart(1)) != 32<<20 {
 		t.Errorf("%d bytes, were %d; parts of %d and %d", after, before, r.fileSize(r.pool.Part), r.fileSize(r.replicaPart(1)))
@@ -131,7 +139,7 @@ func TestGrow_TargetTooSmall(t *testing.T) {
 		t.Errorf("%d bytes after the mount, were %d", after, before)
 	}
 	r.editSet(sets[1], "48M "+r.replicaPart(1))
-	_, err = r.grow()
+	_, err = r.growPool()
 	r.must(err)
 	if gained := r.bytes() - before; gained != 16<<20 {
 		t.Errorf("statfs shows %d bytes more", gained)
@@ -156,7 +164,7 @@ func TestGrow_Refusals(t *testing.T) {
 	defer os.RemoveAll(shm)
 	r.editSet(filepath.Join(r.targets[0].Dir, set), "64M "+r.replicaPart(0))
 	r.editSet(r.Path("a.set"), "32M "+r.pool.Part, "32M "+filepath.Join(shm, "a2.pool"))
-	_, err = r.grow()
+	_, err = r.growPool()
 	wantText(t, "a weaker part", err, "promises less", "nothing on it has changed")
 	if _, err := os.Stat(filepath.Join(shm, "a2.pool")); err == nil {
 		t.Error("the refused part was left behind")

@@ -317,6 +317,88 @@ func TestCheckpoint_FreesSpaceForTheNextFile(t *testing.T) {
 	}
 }
 
+// narrow is the first n bytes of a region.
+type narrow struct {
+	pmem.Region
+	n uint64
+}
+
+func (r narrow) Bytes() []byte { return r.Region.Bytes()[:r.n] }
+
+// A full pool grows while others write, and the replica has what lies in the new space.
+func TestGrow_FullPoolWithWriters(t *testing.T) {
+	region := heapOf(t, 4*testPool)
+	if err := volume.Format(narrow{region, testPool}, volume.Params{PoolUUID: testUUID}); err != nil {
+		t.Fatal(err)
+	}
+	vol := open(t, region)
+	r := &replica{local: region, own: heapOf(t, 4*testPool), jobs: make(chan job, 64)}
+	copy(r.own.Bytes(), region.Bytes())
+	r.done.Add(1)
+	go r.run()
+	defer func() { close(r.jobs); r.done.Wait() }()
+	c := New(Config{Volume: vol, Region: region, Targets: []Copy{r}, Interval: time.Hour})
+	r.report = func(seq uint64, err error) { c.Drained(1, seq, err) }
+	defer c.Close()
+	write := func(ino volume.Ino, off uint64, b []byte) error {
+		for tries := 0; ; tries++ {
+			n, err := vol.Write(ino, off, b, false)
+			if off, b = off+uint64(n), b[n:]; len(b) == 0 {
+				return c.Fsync(ino, false)
+			}
+			if !errors.Is(err, volume.ErrShort) || tries == 2 {
+				return err
+			}
+			if err := c.Checkpoint(); err != nil {
+				return err
+			}
+		}
+	}
+	first, block := create(t, vol, "first", nil), bytes.Repeat([]byte("x"), 64<<10)
+	off := uint64(0)
+	for ; ; off += uint64(len(block)) {
+		if err := write(first, off, block); errors.Is(err, volume.ErrShort) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	writers.Go(func() {
+		for n := uint64(0); ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := write(first, n%off, block[:100]); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for size := uint64(2 * testPool); size <= 4*testPool; size += testPool {
+		if err := c.Grow(size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := bytes.Repeat([]byte("y"), 2*testPool)
+	ino := create(t, vol, "second", nil)
+	err := write(ino, 0, second)
+	close(stop)
+	writers.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(content(t, r.own, "second"), second) {
+		t.Error("the replica has other bytes in the new space")
+	}
+	if err := c.Grow(testPool); err == nil {
+		t.Error("the pool shrank")
+	}
+}
+
 func TestFsync_AllocatesNothing(t *testing.T) {
 	region := heap(t)
 	if err := volume.Format(region, volume.Params{PoolUUID: testUUID}); err != nil {
