@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pmemfs/pmemfs/internal/pool"
+	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
 // editSet makes a pool set file name these parts, with the targets that it had.
@@ -153,6 +157,40 @@ func TestGrow_TargetTooSmall(t *testing.T) {
 	r.PoolSize = "48M"
 	replica := r.promoted(1)
 	sameTree(t, replica, sums)
+}
+
+// A growth that died between the local copy and the super: the copy is larger than the pool, which mounts as before with a target of the old size,
+// and grows later.
+func TestGrow_DiedBeforeTheSuper(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.must(writeSync(r.path("f"), []byte("kept")))
+	before := r.bytes()
+	r.must(r.pool.Umount())
+	local := r.Path("a.set")
+	r.editSet(local, "48M "+r.pool.Part)
+	parsed, err := poolset.ParseFile(local)
+	r.must(err)
+	p, err := pool.Open(parsed, pool.OpenOptions{})
+	r.must(err)
+	r.must(errors.Join(p.Grow(parsed), p.Close()))
+
+	r.must(r.pool.Mount())
+	if after := r.bytes(); after != before || r.fileSize(r.replicaPart(0)) != 32<<20 {
+		t.Errorf("%d bytes after the mount, were %d", after, before)
+	}
+	r.wantContent(r.path("f"), "kept")
+	_, err = r.growPool()
+	wantText(t, "pmemfs grow", err, "names 33554432 bytes")
+	r.must(r.pool.Kill())
+	r.must(r.pool.Mount()) // with a full copy to the smaller target
+	r.editSet(filepath.Join(r.targets[0].Dir, set), "48M "+r.replicaPart(0))
+	_, err = r.growPool()
+	r.must(err)
+	r.must(writeSync(r.path("g"), make([]byte, 30<<20)))
+	r.quiesce()
+	r.must(r.pool.Sync())
+	sameCopies(t, r.pool.Part, r.replicaPart(0))
 }
 
 // A part on a file system in memory cannot join a pool that promises media; a pool that is not mounted does not grow.

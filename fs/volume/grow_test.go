@@ -13,7 +13,7 @@ func TestGrow_FullPool(t *testing.T) {
 	for _, c := range []struct{ size, room uint64 }{
 		{MinPool, 2 * MinPool},
 		{MinPool + 5*4096, MinPool + 6*4096}, // less than a chunk
-		{MinPool + 4096, 40 << 20},
+		{MinPool + 4096, 12 << 20},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			r := newRoomyRig(t, c.size, c.room, Params{NodeSize: 1024})
@@ -69,7 +69,7 @@ func (r *rig) lookup(name string) Ino {
 
 // A pool that has grown behaves like one that was made with the size.
 func TestGrow_SameLimitsAsANewPool(t *testing.T) {
-	const from, to = 32 << 20, 512 << 20
+	const from, to = 32 << 20, 128 << 20
 	grown, made := newRoomyRig(t, from, to, Params{}), newRig(t, to, Params{Chunk: 256 << 10, LogLen: 4 << 20})
 	if err := grown.v.Grow(to); err != nil {
 		t.Fatal(err)
