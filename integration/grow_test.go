@@ -180,6 +180,9 @@ func TestGrow_DiedBeforeTheSuper(t *testing.T) {
 		t.Errorf("%d bytes after the mount, were %d", after, before)
 	}
 	r.wantContent(r.path("f"), "kept")
+	log, err := os.ReadFile(r.Path("a.log"))
+	r.must(err)
+	wantWords(t, "log of the mount", string(log), "pmemfs grow lets it")
 	_, err = r.growPool()
 	wantText(t, "pmemfs grow", err, "names 33554432 bytes")
 	r.must(r.pool.Kill())

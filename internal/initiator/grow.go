@@ -45,6 +45,13 @@ func (m *Mounted) grow() (size uint64, err error) {
 	return size, nil
 }
 
+// hintGrowth tells whoever edited a pool set file what is still to be done, and whoever interrupted a growth.
+func (m *Mounted) hintGrowth() {
+	if has, used := max(m.Set.Size(), m.pool.Header().PoolSize), m.found.PoolSize; has > used {
+		m.Log.WithFields(logrus.Fields{"parts": has, "pool": used}).Info("the pool does not use all that its parts have: pmemfs grow lets it")
+	}
+}
+
 // growth reads the pool set file anew, and checks that it asks for nothing but more space.
 func (m *Mounted) growth() (set *poolset.Set, size uint64, err error) {
 	if set, err = poolset.ParseFile(m.Set.File); err != nil {

@@ -80,6 +80,7 @@ func (m *Mounted) start(ctx context.Context) error {
 	if err := m.openPool(); err != nil {
 		return err
 	}
+	m.hintGrowth()
 	if _, err := fs.FreePoint(m.Mountpoint, m.Options.NonEmpty); err != nil {
 		return err
 	}

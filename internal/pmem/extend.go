@@ -19,7 +19,7 @@ var (
 	// ErrWeaker: a new part cannot promise what the region does.
 	ErrWeaker = errors.New("pmem: the part is on a file system that promises less than those of the others")
 	// ErrNoRoom: the addresses behind the region are taken.
-	ErrNoRoom = errors.New("pmem: no address space is left behind the region: unmount the pool, grow it, and mount it again")
+	ErrNoRoom = errors.New("pmem: the address space behind the region is used up: open the pool anew, which makes room for a TiB or for as much as it has, or grow it by less")
 )
 
 // Extend must not be called twice at the same time.

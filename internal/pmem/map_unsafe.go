@@ -23,12 +23,13 @@ type space struct {
 	mem  []byte
 }
 
-// growRoom is how many bytes of address space a region gets beyond its size, if they can be had: what it can grow by, since it never moves.
-const growRoom = 4 << 40
+// growRoom is how many bytes of address space a region gets beyond its size, or as many as it has if that is more: what it can grow by, since
+// it never moves.
+const growRoom = 1 << 40
 
-// reserveRoom takes size bytes of address space and as much of growRoom behind them as there is.
+// reserveRoom takes size bytes of address space and as much of the room behind them as there is.
 func reserveRoom(size uint64) (space, error) {
-	for room := uint64(growRoom); room >= hugeLen; room /= 2 {
+	for room := max(growRoom, size); room >= hugeLen; room /= 2 {
 		if size > math.MaxInt-hugeLen-room {
 			continue
 		}
