@@ -47,8 +47,9 @@ type verdict struct {
 var names = regexp.MustCompile(`(?s)found.*expected|expected.*found`)
 
 // judge opens a damaged pool, looks at all of it, and, if it is not what it was, changes and empties it. Whatever the
-// damage, that ends, does not panic, and takes bounded memory; the error says where that went wrong.
-func (s *specimen) judge(name string, spoil func(b []byte) []byte) (v verdict, err error) {
+// damage, that ends, does not panic, and takes bounded memory; the error says where that went wrong. Examine has one that is
+// refused looked at by fsck too.
+func (s *specimen) judge(name string, examine bool, spoil func(b []byte) []byte) (v verdict, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -63,11 +64,14 @@ func (s *specimen) judge(name string, spoil func(b []byte) []byte) (v verdict, e
 	vol, _, openErr := openRegion(s.spoiled(spoil))
 	if openErr != nil {
 		v.refused = openErr
+		fenced := strings.Contains(openErr.Error(), "fenced off") // a term is not wrong by itself
 		switch {
-		case !errors.Is(openErr, ErrCorrupt) && !strings.Contains(openErr.Error(), "fenced off"):
+		case !errors.Is(openErr, ErrCorrupt) && !fenced:
 			err = fmt.Errorf("refused without ErrCorrupt: %w", openErr)
 		case !names.MatchString(openErr.Error()):
 			err = fmt.Errorf("refused without saying what was found and expected: %w", openErr)
+		case examine && !fenced:
+			err = s.examined(spoil)
 		}
 		return v, err
 	}
@@ -82,6 +86,19 @@ func (s *specimen) judge(name string, spoil func(b []byte) []byte) (v verdict, e
 		return v, fmt.Errorf("%d bytes were allocated", n)
 	}
 	return v, nil
+}
+
+// examined has a damaged specimen looked at as fsck does when it does not open: there must be a finding, or an error.
+func (s *specimen) examined(spoil func(b []byte) []byte) error {
+	var found []Finding
+	err := Examine(s.spoiled(spoil), testUUID, func(f Finding) { found = append(found, f) })
+	if err == nil && !slices.ContainsFunc(found, func(f Finding) bool { return !f.Note }) {
+		return fmt.Errorf("refused, but fsck finds nothing: %v", found)
+	}
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("fsck fails without ErrCorrupt: %w", err)
+	}
+	return nil
 }
 
 // spoiled is a damaged specimen, in a region that all cases share unless it is cut short.

@@ -27,7 +27,7 @@ func TestDamage(t *testing.T) {
 			var refused, found int
 			for i := rnd.IntN(share); i < len(group.cases); i += share {
 				d := group.cases[i]
-				v, err := s.judge(d.name, d.spoil)
+				v, err := s.judge(d.name, i%3 == 0, d.spoil)
 				switch {
 				case err != nil:
 					t.Errorf("%s: %v", d.name, err)
@@ -55,8 +55,8 @@ func FuzzImage(f *testing.F) {
 	f.Add([]byte{255, 70, 0, 9, 0x80, 254, 24, 0, 0xff, 0x81})
 	f.Fuzz(func(t *testing.T, edits []byte) {
 		fixed, logged := false, false
-		v, err := s.judge("image", func(image []byte) []byte {
-			for n := 0; len(edits) >= 5 && n < 16; n, edits = n+1, edits[5:] {
+		v, err := s.judge("image", true, func(image []byte) []byte {
+			for n, edits := 0, edits; len(edits) >= 5 && n < 16; n, edits = n+1, edits[5:] {
 				area, log := s.area(edits[0])
 				at := area.off + uint64(binary.LittleEndian.Uint16(edits[1:]))%area.len
 				change(image[at:min(at+8, area.off+area.len)], edits[3], edits[4]&3)
