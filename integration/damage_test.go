@@ -64,8 +64,17 @@ func TestDamagedPool(t *testing.T) {
 		r.refused("status of a damaged pool", func() error { _, err := r.Pmemfs("status", r.pool.Config); return err },
 			"exit status 3", r.pool.Part, "found", "expected", "pmemfs fsck")
 	})
-	r.must(r.pool.Mount())
-	r.wantContent(r.path("f"), "content")
+	// What exists twice makes up for one damaged place, and the log says so.
+	r.with(r.pool.Part, spoil(poolset.HeaderCopyOff+0x90), func() {
+		r.must(r.pool.Mount())
+		r.wantContent(r.path("f"), "content")
+		r.must(r.pool.Umount())
+	})
+	log, err := os.ReadFile(r.Path("a.log"))
+	r.must(err)
+	if !strings.Contains(string(log), "copy of the pool header: at offset 0x298") {
+		t.Error("the log does not tell of the damaged copy of the pool header")
+	}
 }
 
 // TestDamagedRecord: a record of the log that is damaged is told from the end of the log by those sealed after it. The

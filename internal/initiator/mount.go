@@ -140,6 +140,11 @@ func (m *Mounted) examine() (err error) {
 	if m.found, err = volume.Probe(m.readLocal, m.id.PoolUUID, p.Header().PoolSize); err != nil {
 		return inParts(m.Set, err)
 	}
+	for _, flaw := range []error{p.Flaws(), m.found.Slot} {
+		if flaw != nil {
+			m.Log.WithError(inParts(m.Set, flaw)).Warn("a part of the pool that exists twice is damaged in one place, and the other was used; a crash during a change leaves that too")
+		}
+	}
 	return nil
 }
 

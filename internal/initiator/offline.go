@@ -30,5 +30,8 @@ func Fsck(p *pool.Pool, report func(volume.Finding)) error {
 	if p.State().Flags&poolset.Inconsistent != 0 {
 		report(volume.Finding{Where: "state slot", What: "the copy is marked Inconsistent"})
 	}
+	if err := p.Flaws(); err != nil {
+		report(volume.Finding{Where: "pool header", What: err.Error(), Note: true})
+	}
 	return volume.Examine(p.Region(), p.Header().PoolUUID, report)
 }

@@ -96,6 +96,7 @@ func (p *Pool) load(opt OpenOptions) error {
 		}
 	}
 	p.header, p.state, p.slot = info.Header, info.stored, info.slot
+	p.flaws = poolset.Flaws(block, info.Header.PoolUUID)
 	if opt.Private { // promises nothing, and builds on nothing that a cache may lose
 		p.state = info.State
 		return nil

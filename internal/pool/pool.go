@@ -20,6 +20,7 @@ type Pool struct {
 	region   pmem.Region
 	lock     *lock
 	readOnly bool
+	flaws    error // as Open found it
 
 	growing sync.Mutex  // held by the one Grow under way
 	parts   []pmem.Part // mapped; protected by growing. Nil if the region is not made of files
@@ -33,6 +34,9 @@ type Pool struct {
 
 // Region is the mapped pool. It belongs to the Pool and is valid until Close.
 func (p *Pool) Region() pmem.Region { return p.region }
+
+// Flaws is what Open found damaged in header and state and could make up for, see poolset.Flaws.
+func (p *Pool) Flaws() error { return p.flaws }
 
 // Set is the pool set that the pool was opened with.
 func (p *Pool) Set() *poolset.Set { return p.set }

@@ -1,7 +1,9 @@
 package poolset
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 )
@@ -56,6 +58,27 @@ func CurrentHeader(block []byte) (h Header, torn bool, err error) {
 		return Header{}, false, err
 	}
 	return h, true, nil
+}
+
+// Flaws says which places of block 0 are damaged although another one makes up for them: header or its copy, or one of two
+// state slots. A crash in the middle of a change leaves that as well, so it is no reason to refuse a pool, but one to tell. A
+// slot that was never written is all zero.
+func Flaws(block []byte, pool UUID) error {
+	var errs []error
+	note := func(what string, base uint64, err error) {
+		if e := new(CorruptError); errors.As(err, &e) {
+			errs = append(errs, &CorruptError{what, base + e.Off, e.Expected, e.Found})
+		}
+	}
+	note("pool header", 0, new(Header).Decode(block))
+	note("copy of the pool header", HeaderCopyOff, new(Header).Decode(block[HeaderCopyOff:]))
+	for i := range 2 {
+		at := StateOff + i*StateLen
+		if slot := block[at : at+StateLen]; !bytes.Equal(slot, make([]byte, StateLen)) {
+			note(fmt.Sprintf("state slot %d", i), uint64(at), new(State).Decode(slot, pool))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
