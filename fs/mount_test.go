@@ -102,6 +102,30 @@ func TestMount_ReplacesTheMountOfADeadDaemon(t *testing.T) {
 	}
 }
 
+// A look at the mount point that is under way when the old daemon dies gets another errno than one that comes later.
+func TestFreePoint_WhileTheDaemonDies(t *testing.T) {
+	d := start(t, daemonConfig{Point: newPoint(t), Size: testPool})
+	must(t, d.cmd.Process.Signal(unix.SIGSTOP))
+	must(t, second(unix.Wait4(d.cmd.Process.Pid, nil, unix.WUNTRACED, nil))) // until every thread stands still
+	freed := make(chan error, 1)
+	go func() {
+		_, err := FreePoint(d.point, false)
+		freed <- err
+	}()
+	select {
+	case err := <-freed:
+		t.Fatalf("no answer was waited for: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	d.kill()
+	if err := <-freed; err != nil {
+		t.Error(err)
+	}
+	if n := len(mountLines(t, d.point)); n != 0 {
+		t.Errorf("%d mounts", n)
+	}
+}
+
 func TestUnmount_Busy(t *testing.T) {
 	d := mount(t, "")
 	f, err := os.Create(d.path("file"))

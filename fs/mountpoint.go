@@ -21,15 +21,20 @@ func resolve(point string) (string, error) {
 		return "", err
 	}
 	real, err := filepath.EvalSymlinks(point)
-	if !errors.Is(err, unix.ENOTCONN) {
+	if !daemonDied(err) {
 		return real, err
 	}
 	parent, err := filepath.EvalSymlinks(filepath.Dir(point))
 	return filepath.Join(parent, filepath.Base(point)), err
 }
 
-// clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died answers ENOTCONN and
-// is removed; a living one is ErrMounted, since mounts would stack. A statfs tells the two apart: it always asks the daemon,
+// daemonDied tells whether err is the answer of a mount without its daemon: ENOTCONN, or ECONNABORTED to a request that was
+// under way when the daemon ended.
+func daemonDied(err error) bool {
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+}
+
+// clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died is removed; a living one is ErrMounted, since mounts would stack. A statfs tells the two apart: it always asks the daemon,
 // while the kernel may answer a stat from attributes that it has kept.
 func clearPoint(point string, nonEmpty bool) error {
 	mount, err := mountinfo.Find(point)
@@ -43,7 +48,7 @@ func clearPoint(point string, nonEmpty bool) error {
 	switch err := unix.Statfs(point, &st); {
 	case err == nil:
 		return ErrMounted
-	case !errors.Is(err, unix.ENOTCONN):
+	case !daemonDied(err):
 		return err
 	}
 	if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
