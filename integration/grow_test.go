@@ -196,10 +196,12 @@ func TestGrow_DiedBeforeTheSuper(t *testing.T) {
 	sameCopies(t, r.pool.Part, r.replicaPart(0))
 }
 
-// A part on a file system in memory cannot join a pool that promises media; a pool that is not mounted does not grow.
-func TestGrow_Refusals(t *testing.T) {
+// A part on a file system in memory cannot join a pool that promises media; a pool that is not mounted does not grow. By then the replica is larger
+// than the pool: it is promoted as it is, and the pool grows there.
+func TestGrow_LocalCopyRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{media: true})
+	r.must(writeSync(r.path("f"), []byte("kept")))
 	shm, err := os.MkdirTemp("/dev/shm", "pmemfs-it-")
 	r.must(err)
 	defer os.RemoveAll(shm)
@@ -216,4 +218,17 @@ func TestGrow_Refusals(t *testing.T) {
 	if took := time.Since(begin); took > soon {
 		t.Errorf("took %v", took)
 	}
+	r.must(r.pool.Kill())
+	if n := r.fileSize(r.replicaPart(0)); n != 64<<20 {
+		t.Errorf("the replica has %d bytes", n)
+	}
+	r.PoolSize = "64M"
+	replica := r.promoted(0)
+	r.wantContent(filepath.Join(replica.Mountpoint, "f"), "kept")
+	out, err := r.Pmemfs("grow", replica.Mountpoint)
+	r.must(err)
+	wantWords(t, "pmemfs grow of the promoted replica", out, "67108864 bytes")
+	r.must(writeSync(filepath.Join(replica.Mountpoint, "g"), make([]byte, 40<<20)))
+	r.must(replica.Umount())
+	r.checkClean(replica)
 }
