@@ -34,8 +34,9 @@ func daemonDied(err error) bool {
 	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
 }
 
-// clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died is removed; a living one is ErrMounted, since mounts would stack. A statfs tells the two apart: it always asks the daemon,
-// while the kernel may answer a stat from attributes that it has kept.
+// clearPoint makes sure that point is a directory with no pmemfs on it. The mount of a daemon that died is removed; a living
+// one is ErrMounted, since mounts would stack. A statfs tells the two apart: it always asks the daemon, while the kernel
+// may answer a stat from attributes that it has kept.
 func clearPoint(point string, nonEmpty bool) error {
 	mount, err := mountinfo.Find(point)
 	if err != nil {
