@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -298,6 +299,9 @@ func (c *checker) space() {
 		if n.found != n.want {
 			c.find(n.what, "found %d, expected %d", n.found, n.want)
 		}
+	}
+	if !bytes.Equal(v.space.inUse(), c.shadow.inUse()) {
+		c.find("allocator", "has other nodes and blocks in use than those that are reachable or held")
 	}
 }
 

@@ -250,6 +250,7 @@ func (v *Volume) closeEpoch(settle bool) error {
 	s.LSN, s.LSNSeal, s.LogPos = j.LSN, v.log.LastSeal(), v.log.Pos()
 	s.NextIno, s.Inodes = v.nextIno, v.inodes
 	v.growSuper()
+	j.Ranges = v.takeSnapshot(j.Ranges)
 	off := layout.SuperOff(s.Epoch)
 	slot := v.bytes[off : off+layout.BlockSize]
 	s.Encode(slot)

@@ -17,18 +17,22 @@ import (
 // Everything that some recoverable state refers to is marked before the first node is allocated: 1 nodes and blocks of
 // the tree; 2 nodes of the other slot's tree; 3 blocks that any record maps. Then 4 the records are applied to the
 // tree, in the next epoch. What they freed, and nodes of the other tree only, stay allocated until the flip after the
-// next.
+// next. A snapshot of the allocator, if the super has one, takes the place of 1 and 2.
 func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recovered, error) {
-	if err := v.markTree(); err != nil {
-		return Recovered{}, err
-	}
-	if s.both {
-		s.damage = v.markOther(&s.other)
+	restored := v.restore(&s.best)
+	if !restored {
+		if err := v.markTree(); err != nil {
+			return Recovered{}, err
+		}
+		if s.both {
+			s.damage = v.markOther(&s.other)
+		}
 	}
 	pos, rec, err := v.replayLog(read, s)
 	if err != nil {
 		return Recovered{}, err
 	}
+	rec.Snapshot = restored
 	v.log.Reset(pos, rec.LSN, rec.LSNSeal, rec.Term)
 	v.log.Release(s.best.LogPos)
 	v.sealed = rec.LSN

@@ -4,6 +4,7 @@ import (
 	"github.com/pmemfs/pmemfs/fs/volume/alloc"
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/fs/volume/oplog"
+	"github.com/pmemfs/pmemfs/fs/volume/snapshot"
 	"github.com/pmemfs/pmemfs/fs/volume/tree"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
@@ -69,13 +70,32 @@ type dropped struct {
 func (d *dropped) reset() { d.nodes, d.blocks = d.nodes[:0], d.blocks[:0] }
 
 func (s *space) freeDropped(d *dropped) {
+	s.unmark(d)
+	d.reset()
+}
+
+// unmark takes what was dropped out of the allocator, mark brings it back.
+func (s *space) unmark(d *dropped) {
 	for _, off := range d.nodes {
 		s.releaseNode(off)
 	}
 	for _, r := range d.blocks {
 		s.FreeData(r.Off, r.Len)
 	}
-	d.reset()
+}
+
+func (s *space) mark(d *dropped) {
+	for _, off := range d.nodes {
+		s.MarkNode(off)
+	}
+	for _, r := range d.blocks {
+		s.MarkData(r.Off, r.Len)
+	}
+}
+
+// inUse is all that is taken, in a form that can be compared.
+func (s *space) inUse() []byte {
+	return snapshot.Append(nil, 0, snapshot.Space{Nodes: s.EachNode, Data: s.EachData, Dropped: func(func(first, n uint64)) {}})
 }
 
 // cost is what an operation may need at most: edits of the tree and bytes of a log record.

@@ -53,6 +53,9 @@ type Volume struct {
 	dropped dropped // by the open epoch
 	waiting dropped // by the epoch before: free when the super of the open epoch is sealed
 
+	snapshot []byte  // scratch of takeSnapshot
+	scratch  dropped // likewise
+
 	stopped error
 	salvage bool                  // see OpenReadOnly; set before anyone else has the volume
 	fault   atomic.Pointer[error] // needs no lock

@@ -110,6 +110,8 @@ type Options struct {
 	// A read moves the access time when it is not newer than the other times, or a day old (relatime); with NoAtime it
 	// never does, with StrictAtime always.
 	NoAtime, StrictAtime bool
+	// Walk makes Open check every node of the tree, and build the allocator from it even where a snapshot would spare that.
+	Walk bool
 }
 
 // Recovered says what Open found.
@@ -121,6 +123,7 @@ type Recovered struct {
 	PoolSize uint64 // bytes of the pool, which may be less than its copies have
 	Replayed int    // records applied
 	Orphans  int    // inodes to be reclaimed
+	Snapshot bool   // the tree was not walked: the allocator is that of a snapshot
 	// Slot says why the other super slot does not count, nil if it holds a valid older state. A crash during a
 	// checkpoint leaves it torn, so alone it is no reason to refuse the pool.
 	Slot error

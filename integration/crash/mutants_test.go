@@ -64,6 +64,7 @@ var mutants = []struct {
 	{mutant.UnflushedSeals, []workload{bareLives}},
 	{mutant.FsyncSeesNothing, []workload{mirrored}},
 	{mutant.RenameNotWhole, []workload{bare}},
+	{mutant.OldSnapshot, []workload{bare, lives}},
 	{mutant.AckBeforeTarget, []workload{mirrored}},
 	{mutant.TargetSealFirst, []workload{remote}},
 	{mutant.NoInconsistent, []workload{lives}},

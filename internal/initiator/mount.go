@@ -181,7 +181,7 @@ func (m *Mounted) recover(term uint64) error {
 	}
 	m.vol = vol
 	m.Log.WithFields(logrus.Fields{
-		"pool": m.id.PoolUUID, "term": term, "epoch": found.Epoch, "lsn": found.LSN, "replayed": found.Replayed, "orphans": found.Orphans,
+		"pool": m.id.PoolUUID, "term": term, "epoch": found.Epoch, "lsn": found.LSN, "replayed": found.Replayed, "orphans": found.Orphans, "snapshot": found.Snapshot,
 	}).Info("recovered")
 	return nil
 }

@@ -33,6 +33,7 @@ const (
 	UnflushedSeals   Name = "recovery believes seals that were never flushed"
 	FsyncSeesNothing Name = "an fsync ignores a group that is under way"
 	GrowEarly        Name = "new space is used before the super that has it is durable on every copy"
+	OldSnapshot      Name = "a snapshot of the allocator that is older than the super is believed"
 	RenameNotWhole   Name = "a rename over a file does not take the content of its source along"
 )
 

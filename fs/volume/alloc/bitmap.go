@@ -61,3 +61,27 @@ func (b bitmap) nextUsed(i, end uint64) uint64 {
 	}
 	return end
 }
+
+// freeFrom is the first of the free bits that end right before hi, no bit before lo; hi if the last one is used.
+func (b bitmap) freeFrom(lo, hi uint64) uint64 {
+	for hi > lo {
+		last := hi - 1
+		if w := b[last/64] << (63 - last%64); w != 0 {
+			return max(hi-uint64(bits.LeadingZeros64(w)), lo)
+		}
+		hi = last - last%64
+	}
+	return lo
+}
+
+// usedFrom is the same for used bits.
+func (b bitmap) usedFrom(lo, hi uint64) uint64 {
+	for hi > lo {
+		last := hi - 1
+		if w := ^b[last/64] << (63 - last%64); w != 0 {
+			return max(hi-uint64(bits.LeadingZeros64(w)), lo)
+		}
+		hi = last - last%64
+	}
+	return lo
+}

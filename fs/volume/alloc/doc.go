@@ -1,7 +1,7 @@
 // Package alloc hands out the space of the general area: blocks for file data, and tree nodes from whole chunks.
 //
-// Nothing of it is on media. At mount the owner makes an Allocator in which all is free and marks what the tree and the
-// log refer to. Freed space is free at once; that a state which a copy may recover to no longer needs it is for the
+// At mount the owner makes an Allocator in which all is free and marks what the tree and the log refer to, by a walk or from
+// a snapshot (fs/volume/snapshot) that lists the runs in use. Freed space is free at once; that a state which a copy may recover to no longer needs it is for the
 // owner to wait for.
 //
 // A chunk is either a node chunk or for data. A chunk without data becomes a node chunk when nodes run out, and returns

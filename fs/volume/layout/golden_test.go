@@ -16,6 +16,7 @@ func testSuper() Super {
 		BitmapOff: 0x4003000, BitmapLen: 0x1000, FirstBlock: 0x4004, Chunk: 0x200000, Reserve: 32,
 		NextIno: 12, Inodes: 5, PoolSize: 1 << 30,
 		HashKey: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, PoolUUID: testUUID,
+		SnapOff: 0x5000000, SnapLen: 0x123, SnapSum: 0x1011121314151617,
 	}
 }
 
@@ -35,18 +36,19 @@ func TestSuper_GoldenBytes(t *testing.T) {
 	b := bytes.Repeat([]byte{0xee}, BlockSize)
 	s := testSuper()
 	s.Encode(b)
-	wantBytes(t, b[:192], `
+	wantBytes(t, b[:216], `
 		eeeeeeeeeeeeeeee 504d465355504552 01000000 01000000
 		a0a1a2a3a4a5a6a7a8a9aaabacadaeaf 0000004000000000
 		0700000000000000 0300000000000000 0000400400000000 0600000000000000 02000000 00100000
 		0900000000000000 0900000044332211 4001000000000000
 		0030000000000000 0000000400000000 0030000400000000 0010000000000000
 		0440000000000000 00002000 20000000 0c00000000000000 0500000000000000
-		0102030405060708090a0b0c0d0e0f10`)
-	if !bytes.Equal(b[192:], make([]byte, BlockSize-192)) {
+		0102030405060708090a0b0c0d0e0f10
+		0000000500000000 2301000000000000 1716151413121110`)
+	if !bytes.Equal(b[216:], make([]byte, BlockSize-216)) {
 		t.Error("the rest of the slot is not zero")
 	}
-	if got, want := s.Seal(b), uint64(0xc671d89200000007); got != want {
+	if got, want := s.Seal(b), uint64(0xc2ca213000000007); got != want {
 		t.Errorf("seal %#x, want %#x", got, want)
 	}
 }

@@ -56,8 +56,35 @@ func (s *sipState) word(m uint64) {
 	s.v0 ^= m
 }
 
+// Sum64 is SipHash-2-4 of b. Who does not know the key, the pool's hash_key, cannot find other bytes with the same sum.
+func Sum64(key [16]byte, b []byte) uint64 {
+	s := newSip(binary.LittleEndian.Uint64(key[0:]), binary.LittleEndian.Uint64(key[8:]))
+	n := len(b)
+	for ; len(b) >= 8; b = b[8:] {
+		s.word(binary.LittleEndian.Uint64(b))
+	}
+	var last [8]byte
+	copy(last[:], b)
+	last[7] = byte(n)
+	return s.sum(binary.LittleEndian.Uint64(last[:]))
+}
+
+func newSip(k0, k1 uint64) sipState {
+	return sipState{k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573}
+}
+
+// sum ends the hash with the last word, whose highest byte is the length.
+func (s *sipState) sum(last uint64) uint64 {
+	s.word(last)
+	s.v2 ^= 0xff
+	for range 4 {
+		s.round()
+	}
+	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3
+}
+
 func sipHash(k0, k1 uint64, name string) uint64 {
-	s := sipState{k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573}
+	s := newSip(k0, k1)
 	var m uint64
 	for i := range len(name) {
 		m |= uint64(name[i]) << (i % 8 * 8)
@@ -66,10 +93,5 @@ func sipHash(k0, k1 uint64, name string) uint64 {
 			m = 0
 		}
 	}
-	s.word(m | uint64(len(name))<<56)
-	s.v2 ^= 0xff
-	for range 4 {
-		s.round()
-	}
-	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3
+	return s.sum(m | uint64(len(name))<<56)
 }

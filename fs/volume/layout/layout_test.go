@@ -272,3 +272,16 @@ func TestHotPath_AllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// The sum of bytes is the hash of the same bytes as a name, whatever their length.
+func TestSum64_IsSipHash(t *testing.T) {
+	key := [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+	var b []byte
+	for n := range 300 {
+		want := sipHash(0x0706050403020100, 0x0f0e0d0c0b0a0908, string(b))
+		if got := Sum64(key, b); got != want {
+			t.Errorf("%d bytes: %#x, expected %#x", n, got, want)
+		}
+		b = append(b, byte(n))
+	}
+}

@@ -34,6 +34,9 @@ type Super struct {
 	NextIno, Inodes              uint64
 	PoolSize                     uint64
 	HashKey, PoolUUID            [16]byte
+	// SnapOff, SnapLen and SnapSum are place, length and Sum64 of a snapshot of the allocator in this very state. Zero: there is
+	// none.
+	SnapOff, SnapLen, SnapSum uint64
 }
 
 // SuperOff is the pool offset of the slot that an epoch is written to.
@@ -74,6 +77,9 @@ func (s *Super) Encode(b []byte) {
 	le.PutUint64(b[160:], s.NextIno)
 	le.PutUint64(b[168:], s.Inodes)
 	copy(b[176:], s.HashKey[:])
+	le.PutUint64(b[192:], s.SnapOff)
+	le.PutUint64(b[200:], s.SnapLen)
+	le.PutUint64(b[208:], s.SnapSum)
 }
 
 // Seal is the seal word for the encoded slot b.
@@ -133,6 +139,9 @@ func readSuper(b []byte) Super {
 		NextIno:    le.Uint64(b[160:]),
 		Inodes:     le.Uint64(b[168:]),
 		HashKey:    [16]byte(b[176:192]),
+		SnapOff:    le.Uint64(b[192:]),
+		SnapLen:    le.Uint64(b[200:]),
+		SnapSum:    le.Uint64(b[208:]),
 	}
 }
 
@@ -168,6 +177,9 @@ func (s *Super) check() error {
 		{s.LSNSeal == 0 || uint32(s.LSNSeal) == uint32(s.LSN), "lsn_seal", s.LSNSeal, "a seal of the record lsn, or 0"},
 		{s.NextIno >= 2, "next_ino", s.NextIno, "at least 2"},
 		{s.Inodes < s.NextIno, "inodes", s.Inodes, "fewer than next_ino"},
+		{s.SnapLen == 0 || s.SnapOff%BlockSize == 0 && s.SnapOff/BlockSize >= s.FirstBlock && s.SnapOff <= s.PoolSize,
+			"snap_off", s.SnapOff, "a block of the general area"},
+		{s.SnapLen == 0 || s.SnapLen <= s.PoolSize-s.SnapOff, "snap_len", s.SnapLen, "bytes within the pool"},
 	} {
 		if !c.ok {
 			return corrupt("super of epoch %d: %s: found %d, expected %s", s.Epoch, c.field, c.found, c.want)

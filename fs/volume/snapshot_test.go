@@ -1,0 +1,186 @@
+package volume
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+)
+
+// unmount does what a committer does at the end.
+func (r *rig) unmount() {
+	r.t.Helper()
+	r.reclaim()
+	r.commit()
+	if ok, err := r.v.SettleEpoch(); err != nil || !ok {
+		r.t.Fatal(ok, err)
+	}
+	r.drain()
+}
+
+// remount opens what is durable and tells whether a snapshot was used.
+func (r *rig) remount() bool {
+	r.t.Helper()
+	copy(r.region.Bytes(), r.media)
+	r.term++
+	r.open()
+	r.check()
+	return r.rec.Snapshot
+}
+
+// walked is the volume after an Open that walks the tree.
+func (r *rig) walked() *Volume {
+	r.t.Helper()
+	v, rec, err := Open(r.region, Options{PoolUUID: testUUID, Term: r.term, Now: r.now, Walk: true})
+	if err != nil || rec.Snapshot {
+		r.t.Fatal(rec, err)
+	}
+	return v
+}
+
+// busy leaves a volume with all that an allocator may hold: files that grow, unlinked files that are open, large attributes,
+// nodes dropped by the last epochs.
+func busy(r *rig, rnd *rand.Rand) {
+	var inos []Ino
+	for i := range 300 {
+		name := string(rune('a'+i%20)) + string(rune('a'+i/20))
+		ino := r.file(name)
+		inos = append(inos, ino)
+		r.write(ino, 0, pattern(rnd.IntN(20_000), byte(i)))
+		switch rnd.IntN(6) {
+		case 0:
+			r.v.Hold(ino)
+			if err := r.v.Unlink(Root, name); err != nil {
+				r.t.Fatal(err)
+			}
+		case 1:
+			if err := r.v.SetXattr(ino, "user.x", pattern(5000, 1), 0); err != nil {
+				r.t.Fatal(err)
+			}
+		case 2:
+			if err := r.v.PunchHole(pick(rnd, inos), 0, 8192); err != nil {
+				r.t.Fatal(err)
+			}
+		case 3:
+			r.commit()
+		case 4:
+			if rnd.IntN(4) == 0 {
+				r.flip()
+			}
+		}
+	}
+}
+
+// A clean unmount leaves a snapshot, and what it says is what a walk finds.
+func TestSnapshot_EqualsWalk(t *testing.T) {
+	rnd := random(t)
+	for _, nodeSize := range []uint32{1024, 2048, 4096} {
+		r := newRig(t, 16<<20, Params{NodeSize: nodeSize})
+		for range 3 {
+			busy(r, rnd)
+			r.unmount()
+			if !r.remount() {
+				t.Fatal("no snapshot after a clean unmount")
+			}
+			if w := r.walked(); !bytes.Equal(r.v.space.inUse(), w.space.inUse()) || r.v.StatFS() != w.StatFS() {
+				t.Error("the allocator is not that of a walk")
+			}
+			r.deleteAll()
+		}
+	}
+}
+
+// No damaged byte is believed.
+func TestSnapshot_DamageIsSeen(t *testing.T) {
+	r := newRig(t, MinPool, Params{NodeSize: 1024})
+	r.write(r.file("f"), 0, pattern(100_000, 1))
+	r.unmount()
+	s := r.v.super
+	if s.SnapLen == 0 {
+		t.Fatal("no snapshot")
+	}
+	for off := s.SnapOff; off < s.SnapOff+s.SnapLen; off++ {
+		r.media[off] ^= 0x40
+		if r.remount() {
+			t.Fatalf("byte %d is damaged and was believed", off-s.SnapOff)
+		}
+		r.media[off] ^= 0x40
+	}
+	if !r.remount() {
+		t.Error("the snapshot is whole again and was not used")
+	}
+}
+
+// A snapshot holds with records behind its super, and no longer when something is stored over it.
+func TestSnapshot_UntilOverwritten(t *testing.T) {
+	r := newRig(t, 4<<20, Params{})
+	r.write(r.file("f"), 0, pattern(100_000, 1))
+	r.unmount()
+	if _, err := r.v.Make(Root, "name", Make{Mode: syscall.S_IFREG}); err != nil {
+		t.Fatal(err)
+	}
+	r.write(r.file("more"), 0, pattern(100_000, 2))
+	r.commit()
+	if !r.remount() || r.rec.Replayed == 0 {
+		t.Errorf("not used with a record behind the super: %+v", r.rec)
+	}
+	copy(r.media[r.v.super.SnapOff:], "nodes of a later epoch")
+	if r.remount() {
+		t.Error("believed, though content was stored over it")
+	}
+	r.flip()
+	if !r.remount() {
+		t.Error("the next super has none")
+	}
+}
+
+// A pool without room for it is unmounted and mounted all the same.
+func TestSnapshot_NoRoom(t *testing.T) {
+	r := newRig(t, MinPool, Params{NodeSize: 1024})
+	for blk := r.v.super.FirstBlock; blk < r.v.super.PoolSize/layout.BlockSize; blk++ {
+		r.v.space.MarkData(blk, 1)
+	}
+	if _, err := r.v.CloseEpoch(); err != nil {
+		t.Fatal(err)
+	}
+	r.drain()
+	if r.v.super.SnapLen != 0 {
+		t.Error("there is a snapshot in space that is not free")
+	}
+	if r.remount() {
+		t.Error("a snapshot was used")
+	}
+}
+
+// Whatever memory holds at a checkpoint, what recovery takes from the snapshot is what it would find by a walk.
+func TestSnapshot_OfABusyVolume(t *testing.T) {
+	rnd := random(t)
+	for range 4 {
+		r := newRig(t, 16<<20, Params{NodeSize: 1024})
+		for range 4 {
+			busy(r, rnd)
+			r.collect()
+			if _, err := r.v.CloseEpoch(); err != nil {
+				t.Fatal(err)
+			}
+			r.drain()
+			if rnd.IntN(2) == 0 {
+				r.commit()
+			}
+			if !r.remount() {
+				t.Fatal("no snapshot")
+			}
+			w := r.walked()
+			if !bytes.Equal(r.v.space.inUse(), w.space.inUse()) {
+				t.Fatal("the allocator is not that of a walk")
+			}
+			if !slices.Equal(slices.Sorted(slices.Values(r.v.dropped.nodes)), slices.Sorted(slices.Values(w.dropped.nodes))) {
+				t.Fatal("other nodes count as dropped than after a walk")
+			}
+			r.deleteAll()
+		}
+	}
+}
