@@ -8,7 +8,7 @@ GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs
 PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
             git lmdb-utils postgresql-15 qemu-utils rsync
 
-.PHONY: all build install uninstall test test-race crash mutants fsx demo bench lint deps fuzz
+.PHONY: all build install uninstall test test-race crash mutants fsx demo bench bench-scale lint deps fuzz
 
 all: build
 
@@ -53,6 +53,9 @@ demo: ## the main job, end to end; SABOTAGE=drain makes it fail
 
 bench: deps build ## write+fsync and others against a FUSE floor, ratios
 	$(GO) run ./integration/bench
+
+bench-scale: deps build ## what FILES (10000000) files cost, against bounds; DIR (/dev/shm) takes some 900 bytes for each
+	$(GO) run ./integration/bench/scale/cmd -files $(or $(FILES),10000000) -dir $(or $(DIR),/dev/shm)
 
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }

@@ -102,6 +102,7 @@ type Status struct {
 	SealedLSN uint64 `json:"sealed_lsn"`
 
 	Drains   uint64            `json:"drains"`
+	PauseP99 float64           `json:"pause_p99_seconds"`
 	Requests map[string]uint64 `json:"requests"`
 	Copies   []struct {
 		Role       string `json:"role"`

@@ -52,6 +52,9 @@ type Status struct {
 	// Requests counts FUSE requests by name, Drains the drains started on all copies.
 	Requests map[string]uint64 `json:"requests,omitempty"`
 	Drains   uint64            `json:"drains,omitempty"`
+	// PauseP99 is the time in seconds that 99 % of the pauses of the daemon's runtime did not exceed: for the garbage collector, or
+	// for anything else that stops it.
+	PauseP99 float64 `json:"pause_p99_seconds,omitempty"`
 }
 
 // Copy is the local pool or one target.

@@ -43,6 +43,7 @@ func (m *Mounted) status() *control.Status {
 	s := m.serving(control.Healthy)
 	s.SealedLSN = m.commit.Durable()
 	s.BytesTotal, s.BytesFree, s.Inodes = space.Blocks*4096, space.Free*4096, space.Inodes
+	s.PauseP99 = pauseP99()
 	s.Requests, s.Drains = m.fuse.Counts().ByName(), m.commit.Drains()
 	s.Copies = append(s.Copies, localCopy(m.Set, m.pool.Region().Promise(), "in use"))
 	for _, l := range m.links {
