@@ -35,14 +35,20 @@ func examine(r pmem.Region, uuid [16]byte, report func(Finding)) error {
 		report(Finding{Where: "super slot", What: s.damage.Error(), Off: layout.SuperOff(s.best.Epoch + 1), Note: true, fix: fix{kind: fixSuper}})
 	}
 	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true}
-	v, _, err := Open(r, o)
+	walk := o
+	walk.Walk = true
+	_, _, err = Open(r, walk)
 	switch {
-	case err == nil:
+	case err == nil: // once more as a mount does it, so that a snapshot of the allocator is compared with the tree too
+		v, _, err := Open(r, o)
+		if err != nil {
+			return err
+		}
 		return v.Check(report)
 	case !errors.Is(err, ErrCorrupt):
 		return err
 	}
-	v = newVolume(r, o, s.best)
+	v := newVolume(r, o, s.best)
 	v.salvage = true
 	c := newChecker(v, report)
 	c.ruins(err)

@@ -12,14 +12,14 @@ import (
 // ErrReadOnly: the volume was opened for reading alone.
 var ErrReadOnly = errors.New("opened for reading alone")
 
-// OpenReadOnly recovers like Open, for a caller who will only look: every change returns ErrStopped, which wraps ErrReadOnly. It
+// OpenReadOnly recovers like Open, by a walk of the tree, for a caller who will only look: every change returns ErrStopped, which wraps ErrReadOnly. It
 // needs a region that can be stored to, since the log is replayed there; a private one keeps the pool as it is.
 //
 // With salvage, a pool that is too damaged for Open is opened all the same, in the state of its last checkpoint, without the
 // log. Salvage hears of each damage. What needs a damaged node then gives an error that wraps ErrCorrupt, beside what could be
 // read of it; all else is there. Such a volume must not be used by several goroutines at a time.
 func OpenReadOnly(r pmem.Region, uuid [16]byte, salvage func(Finding)) (*Volume, Recovered, error) {
-	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true}
+	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true, Walk: true}
 	v, rec, err := Open(r, o)
 	if salvage != nil && errors.Is(err, ErrCorrupt) {
 		why := err
