@@ -194,16 +194,25 @@ func (v *Volume) logFor(n, aside int, dig bool) bool {
 	return v.log.Free() >= need
 }
 
+// inodeCharge is what StatFS counts for an inode, its name and its extents, in bytes.
+const inodeCharge = 384
+
 // StatFS counts blocks that wait for a seal before they are used again as used, and blocks set aside for appends as free.
+//
+// How many nodes a tree has depends on the order in which it was filled, too. So that the same files always leave the same
+// space, an inode counts with a flat charge in place of its share of the nodes. What is available is less than that by the
+// reserve and two chunks, which nodes may stand in that the charge does not cover, and never more than data can have.
 func (v *Volume) StatFS() Stat {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	perBlock := layout.BlockSize / uint64(v.super.NodeSize)
-	used := v.space.data + (v.space.nodes+perBlock-1)/perBlock
+	total := v.space.Total()
+	used := min(v.space.data-v.ahead+blocksOf(v.inodes*inodeCharge), total)
+	kept := (uint64(v.super.Reserve) + 2) * uint64(v.super.Chunk) / layout.BlockSize
+	free := total - used
 	return Stat{
-		Blocks: v.space.Total(),
-		Free:   v.space.Total() - used + v.ahead,
-		Avail:  v.space.DataAvailable() + v.ahead,
+		Blocks: total,
+		Free:   free,
+		Avail:  min(free-min(kept, free), v.space.DataAvailable()+v.ahead),
 		Inodes: v.inodes,
 	}
 }

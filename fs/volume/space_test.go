@@ -429,3 +429,55 @@ func TestSequentialWritesMakeFewExtents(t *testing.T) {
 		t.Errorf("%d and %d extents", x, y)
 	}
 }
+
+// What is free does not depend on how the tree came to be as it is: after any cycle of filling and removing beside files that
+// stay, it is what it was before.
+func TestStatFS_CyclesLeaveNoTrace(t *testing.T) {
+	rnd := random(t)
+	for _, stay := range []int{0, 50, 3000} {
+		r := newRig(t, 64<<20, Params{})
+		for i := range stay {
+			r.fileOf(fmt.Sprint("stays", i), rnd.IntN(9000))
+		}
+		r.settle()
+		before := r.v.StatFS()
+		for range 4 {
+			cycle := rnd.Uint64()
+			for i := range 2000 {
+				r.fileOf(fmt.Sprint(cycle, i), rnd.IntN(9000)*(i%2))
+				if st := r.v.StatFS(); st.Free > before.Free || st.Avail > st.Free || st.Free > st.Blocks {
+					t.Fatalf("while files were made %+v, before %+v", st, before)
+				}
+			}
+			for _, i := range rnd.Perm(2000) {
+				if err := r.retry(func() error { return r.v.Unlink(Root, fmt.Sprint(cycle, i)) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.settle()
+			if now := r.v.StatFS(); now != before {
+				t.Fatalf("beside %d files %+v, expected %+v", stay, now, before)
+			}
+		}
+		r.crash(rnd, 1)
+		if now := r.v.StatFS(); now != before {
+			t.Errorf("after a mount %+v, expected %+v", now, before)
+		}
+	}
+}
+
+// fileOf makes a file of so many bytes.
+func (r *rig) fileOf(name string, size int) {
+	r.t.Helper()
+	ino := r.file(name)
+	err := r.retry(func() error {
+		n, err := r.v.Write(ino, 0, pattern(size, 1), false)
+		if err == nil && n != size {
+			err = fmt.Errorf("short write of %d bytes: %d", size, n)
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}

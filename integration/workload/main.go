@@ -24,6 +24,7 @@ const usage = `usage: workload append FILE ACKED          append records for eve
        workload lock FILE KIND             take locks (flock, posix or ofd) as standard input says: try, wait, share, free
        workload replace FILE COUNT         rename COUNT whole versions over FILE
        workload watch FILE COUNT           read FILE COUNT times: a whole version each time
+       workload churn DIR COUNT            make and remove names in DIR, COUNT at a time, until standard input ends
 `
 
 func main() {
@@ -57,6 +58,8 @@ func run(args []string) error {
 		return replace(args[1], args[2])
 	case "watch":
 		return watch(args[1], args[2])
+	case "churn":
+		return churn(args[1], args[2])
 	}
 	return fmt.Errorf("unknown command %q", args[0])
 }
