@@ -73,6 +73,11 @@ func TestScale(t *testing.T) {
 	st := r.status()
 	t.Logf("mount %v, after a kill %v; RssAnon %d MiB; stat %v and %v for %d files; fsync %v and %v; pauses %.3f ms", clean, killed, anon>>20,
 		scale.Median(stats[0]), scale.Median(stats[1]), few, scale.Median(p10s[0]), scale.Median(p10s[1]), st.PauseP99*1000)
+	log, err := os.ReadFile(r.Path("large.log"))
+	r.must(err)
+	if n := strings.Count(string(log), "snapshot=true"); n != 2 && !race {
+		t.Errorf("%d of 2 mounts used a snapshot:\n%s", n, log)
+	}
 	if limit := soon; clean > limit || killed > limit {
 		t.Errorf("mount %v, after a kill %v: more than %v", clean, killed, limit)
 	}
@@ -84,21 +89,6 @@ func TestScale(t *testing.T) {
 	}
 	if l, s := scale.Median(p10s[0]), scale.Median(p10s[1]); l > 4*s {
 		t.Errorf("write and fsync take %v with %d files, %v with %d", l, files, s, few)
-	}
-}
-
-// A snapshot of the allocator is what makes a mount independent of the number of files: the daemon says whether it used one.
-func TestScale_MountFromSnapshot(t *testing.T) {
-	r := newBareStage(t, setup{})
-	r.filled("a", scale.DefaultPlan(2000))
-	r.must(r.pool.Mount())
-	r.must(os.WriteFile(filepath.Join(r.pool.Mountpoint, "x"), []byte("x"), 0o644))
-	r.must(r.pool.Kill())
-	r.must(r.pool.Mount())
-	log, err := os.ReadFile(r.Path("a.log"))
-	r.must(err)
-	if n := strings.Count(string(log), "snapshot=true"); n != 2 {
-		t.Errorf("%d of 2 mounts used a snapshot:\n%s", n, log)
 	}
 }
 

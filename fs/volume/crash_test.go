@@ -264,7 +264,7 @@ func TestDamagedAnywhere(t *testing.T) {
 				damaged.Bytes()[rnd.IntN(len(image))] ^= byte(1 + rnd.IntN(255))
 			}
 		}
-		v, _, err := Open(damaged, Options{PoolUUID: testUUID, Term: 2, Now: r.now, Walk: inNode})
+		v, _, err := Open(damaged, Options{PoolUUID: testUUID, Term: 2, Now: r.now, WalkUpTo: uint64(btoi(inNode)) << 20})
 		if inNode && !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("a flipped bit in a node: %v", err)
 		}

@@ -30,7 +30,7 @@ func openImage(image []byte) (*Volume, Recovered, error) {
 
 func openRegion(region pmem.Region) (*Volume, Recovered, error) {
 	clock := int64(2_000_000)
-	return Open(region, Options{PoolUUID: testUUID, Term: 9, Now: func() Time {
+	return Open(region, Options{PoolUUID: testUUID, Term: 9, WalkUpTo: 1 << 20, Now: func() Time {
 		clock++
 		return Time{Sec: clock}
 	}})

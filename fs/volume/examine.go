@@ -36,7 +36,7 @@ func examine(r pmem.Region, uuid [16]byte, report func(Finding)) error {
 	}
 	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true}
 	walk := o
-	walk.Walk = true
+	walk.WalkUpTo = math.MaxUint64
 	_, _, err = Open(r, walk)
 	switch {
 	case err == nil: // once more as a mount does it, so that a snapshot of the allocator is compared with the tree too

@@ -19,7 +19,7 @@ var ErrReadOnly = errors.New("opened for reading alone")
 // log. Salvage hears of each damage. What needs a damaged node then gives an error that wraps ErrCorrupt, beside what could be
 // read of it; all else is there. Such a volume must not be used by several goroutines at a time.
 func OpenReadOnly(r pmem.Region, uuid [16]byte, salvage func(Finding)) (*Volume, Recovered, error) {
-	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true, Walk: true}
+	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true, WalkUpTo: math.MaxUint64}
 	v, rec, err := Open(r, o)
 	if salvage != nil && errors.Is(err, ErrCorrupt) {
 		why := err

@@ -69,13 +69,15 @@ func (v *Volume) eachDropped(fn func(first, n uint64)) {
 }
 
 // restore marks what the snapshot of the super lists, and takes note of the nodes that it names as dropped. It returns false,
-// and has done nothing, if there is none, if its bytes are not those that the super was sealed with, or if it is not wanted.
+// and has done nothing, if there is none, if its bytes are not those that the super was sealed with, or if the tree is to be walked all the
+// same.
 func (v *Volume) restore(s *layout.Super) bool {
-	if s.SnapLen == 0 || v.opts.Walk {
+	if s.SnapLen == 0 {
 		return false
 	}
 	b := v.bytes[s.SnapOff : s.SnapOff+s.SnapLen]
-	if layout.Sum64(s.HashKey, b) != s.SnapSum || snapshot.Decode(b, s.Epoch, v.markNodes, v.space.MarkData, v.dropNodes) != nil {
+	if layout.Sum64(s.HashKey, b) != s.SnapSum || snapshot.Decode(b, s.Epoch, v.markNodes, v.space.MarkData, v.dropNodes) != nil ||
+		v.space.nodes*uint64(s.NodeSize) <= v.opts.WalkUpTo {
 		v.space = newSpace(s)
 		v.dropped.reset()
 		return false

@@ -34,7 +34,7 @@ func (r *rig) remount() bool {
 // walked is the volume after an Open that walks the tree.
 func (r *rig) walked() *Volume {
 	r.t.Helper()
-	v, rec, err := Open(r.region, Options{PoolUUID: testUUID, Term: r.term, Now: r.now, Walk: true})
+	v, rec, err := Open(r.region, Options{PoolUUID: testUUID, Term: r.term, Now: r.now, WalkUpTo: 1 << 30})
 	if err != nil || rec.Snapshot {
 		r.t.Fatal(rec, err)
 	}

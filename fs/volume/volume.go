@@ -110,8 +110,9 @@ type Options struct {
 	// A read moves the access time when it is not newer than the other times, or a day old (relatime); with NoAtime it
 	// never does, with StrictAtime always.
 	NoAtime, StrictAtime bool
-	// Walk makes Open check every node of the tree, and build the allocator from it even where a snapshot would spare that.
-	Walk bool
+	// Where the tree has at most so many bytes of nodes, Open checks every node, although a snapshot of the allocator would spare
+	// that. In a larger tree a damaged node is met when it is needed, or by Check.
+	WalkUpTo uint64
 }
 
 // Recovered says what Open found.

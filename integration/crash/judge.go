@@ -31,7 +31,7 @@ var poolUUID = [16]byte{0x70, 0x6d, 0x65, 0x6d, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1
 // image recovers the volume in b, which it may change, and tests every invariant of a single copy. flipping: a checkpoint is under way. deep: also recover a second time.
 func (j *judge) image(b []byte, l *line, flipping, deep bool) (lsn, clock uint64, err error) {
 	r := pmemtest.Plain(b)
-	v, rec, err := j.open(r, false)
+	v, rec, err := j.open(r, 0)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -52,7 +52,7 @@ func (j *judge) image(b []byte, l *line, flipping, deep bool) (lsn, clock uint64
 
 // again recovers a second time, by a walk of the tree and not from a snapshot of the allocator, which must find the same.
 func (j *judge) again(r pmem.Region, first volume.Recovered, st *state) (*volume.Volume, error) {
-	v, rec, err := j.open(r, true)
+	v, rec, err := j.open(r, 1<<30)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +62,8 @@ func (j *judge) again(r pmem.Region, first volume.Recovered, st *state) (*volume
 	return v, j.matches(v, st)
 }
 
-func (j *judge) open(r pmem.Region, walk bool) (v *volume.Volume, rec volume.Recovered, err error) {
-	v, rec, err = volume.Open(r, volume.Options{PoolUUID: poolUUID, Term: anyTerm, Now: j.now, NoAtime: true, Walk: walk})
+func (j *judge) open(r pmem.Region, walkUpTo uint64) (v *volume.Volume, rec volume.Recovered, err error) {
+	v, rec, err = volume.Open(r, volume.Options{PoolUUID: poolUUID, Term: anyTerm, Now: j.now, NoAtime: true, WalkUpTo: walkUpTo})
 	if err != nil {
 		return nil, rec, fmt.Errorf("the copy does not mount: %w", err)
 	}

@@ -29,6 +29,10 @@ const lockTimeout = 30 * time.Second
 // closeTimeout bounds what is left to do with a target after an unmount.
 const closeTimeout = 15 * time.Second
 
+// walkUpTo is the size in bytes of the nodes of a tree that a mount checks, every one of them: they take a few hundredths of a
+// second. That is some 45,000 files; with more, a mount relies on the snapshot of the allocator.
+const walkUpTo = 16 << 20
+
 // MountConfig is what a mount needs to know.
 type MountConfig struct {
 	Config     *config.Mount
@@ -175,6 +179,7 @@ func (m *Mounted) takeTerm() (uint64, error) {
 func (m *Mounted) recover(term uint64) error {
 	vol, found, err := volume.Open(m.pool.Region(), volume.Options{
 		PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: m.Options.NoAtime, StrictAtime: m.Options.StrictAtime,
+		WalkUpTo: walkUpTo,
 	})
 	if err != nil {
 		return inParts(m.Set, err)
