@@ -123,7 +123,7 @@ func (r *Region) Images(effort Effort, rnd *rand.Rand, try func(*Image) bool) {
 	e := enumeration{r: r, units: r.units(), rnd: rnd, try: try, image: Image{r: r}}
 	n := len(e.units)
 	e.emit(func(int) int { return 0 })
-	if n == 0 {
+	if n == 0 || e.over {
 		return
 	}
 	e.emit(e.last)

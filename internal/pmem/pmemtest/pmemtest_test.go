@@ -160,6 +160,26 @@ func TestPages_Hull(t *testing.T) {
 	}
 }
 
+// After an msync that failed, another one succeeds and writes nothing but what was stored since.
+func TestPages_FailSync(t *testing.T) {
+	r := New(make([]byte, 2*4096), Pages, nil)
+	store(r, 0, 1)
+	store(r, 1024, 1)
+	r.FailSync()
+	if r.Flush([]pmem.Range{{Off: 0, Len: 4096}}) == nil {
+		t.Fatal("the failure was not reported")
+	}
+	store(r, 1024, 2)
+	flush(t, r, 0, 4096)
+	in := images(r, everything)
+	if got := words(in, 0); !got[0] || !got[1] {
+		t.Errorf("not stored again: %v", got)
+	}
+	if got := words(in, 1024); len(got) != 1 || !got[2] {
+		t.Errorf("stored again: %v", got)
+	}
+}
+
 // What a look at an image changes is taken back.
 func TestImage_IsTakenBack(t *testing.T) {
 	r := New(make([]byte, 8192), Lines, nil)

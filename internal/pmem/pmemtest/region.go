@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
@@ -52,6 +53,7 @@ type Region struct {
 
 	hook   func(Event)
 	closed bool
+	fails  bool // the next msync
 	free   []*track
 }
 
@@ -59,6 +61,7 @@ type Region struct {
 type track struct {
 	later   []byte // versions, oldest first, one behind the other
 	flushed int    // versions that a flush has covered and no fence yet
+	lost    int    // versions that the kernel takes for written, and are not
 }
 
 // New makes a region with these bytes, all of them on the medium. hook is called after each event, nil for nobody. It may look at
@@ -97,16 +100,21 @@ func (r *Region) Flush(rs []pmem.Range) error {
 		}
 	}
 	r.compare()
+	var err error
 	if r.mode == Pages {
-		r.syncHull(rs)
+		err = r.syncHull(rs)
 	} else {
 		for _, g := range rs {
 			r.mark(g)
 		}
 	}
 	r.event(Flushed)
-	return nil
+	return err
 }
+
+// FailSync makes the next msync fail, in mode Pages. As a kernel does whose disk refuses to write, it takes the pages for clean all the same: a later msync
+// succeeds, and makes certain only what was stored after the failed one.
+func (r *Region) FailSync() { r.fails = true }
 
 func (r *Region) mark(g pmem.Range) {
 	if g.Len == 0 {
@@ -120,19 +128,30 @@ func (r *Region) mark(g pmem.Range) {
 }
 
 // syncHull is one msync from the first to the last page of rs.
-func (r *Region) syncHull(rs []pmem.Range) {
+func (r *Region) syncHull(rs []pmem.Range) error {
 	lo, hi := len(r.mem), 0
 	for _, g := range rs {
 		if g.Len > 0 {
 			lo, hi = min(lo, int(g.Off)/page*page), max(hi, (int(g.Off+g.Len)+page-1)/page*page)
 		}
 	}
+	failed := r.fails
+	r.fails = false
 	r.collapse(func(u int, t *track) int {
-		if u*r.unit >= lo && u*r.unit < hi {
-			return len(t.later) / r.unit
+		n := len(t.later) / r.unit
+		switch {
+		case u*r.unit < lo || u*r.unit >= hi || n == t.lost:
+			return 0
+		case failed:
+			t.lost = n
+			return 0
 		}
-		return 0
+		return n
 	})
+	if failed {
+		return &pmem.SyncError{Path: "simulation", Off: uint64(lo), Len: uint64(hi - lo), Err: syscall.EIO}
+	}
+	return nil
 }
 
 func (r *Region) Fence() error {
@@ -237,14 +256,14 @@ func (r *Region) collapse(n func(u int, t *track) int) {
 		if k := n(u, t); k > 0 {
 			r.settle(u, t.later[(k-1)*r.unit:k*r.unit])
 			t.later = t.later[:copy(t.later, t.later[k*r.unit:])]
-			t.flushed = max(0, t.flushed-k)
+			t.flushed, t.lost = max(0, t.flushed-k), max(0, t.lost-k)
 		}
 		if len(t.later) > 0 {
 			kept = append(kept, u)
 			continue
 		}
 		delete(r.open, u)
-		t.flushed = 0
+		t.flushed, t.lost = 0, 0
 		r.free = append(r.free, t)
 	}
 	r.list = kept
