@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/mutant"
 )
 
 // The four kinds of fallocate(2). When one fails, a part of the range may be done with; a second try does the rest. Errors
@@ -64,6 +65,9 @@ func (v *Volume) zero(f *file, off, end uint64) error {
 	if lo > hi {
 		err = v.clearPart(f, hi, head, tail)
 	} else {
+		if head > 0 && mutant.On(mutant.ZeroTorn) {
+			_ = v.clearPart(f, lo-1, head, (head+layout.BlockSize)/2)
+		}
 		if head > 0 {
 			err = v.clearPart(f, lo-1, head, layout.BlockSize)
 		}

@@ -60,4 +60,5 @@ func (v *Volume) flush(f *file) {
 	}
 	f.pending, f.content = false, false
 	v.setAside(f)
+	v.space.watch.Flushed(f.ino, f.ind.Size)
 }

@@ -112,6 +112,7 @@ func (v *Volume) closeGroup() bool {
 	}
 	v.queue = append(v.queue, j)
 	g.body, g.n, g.ino, g.inodes = g.body[:0], 0, false, 0
+	v.space.watch.Closed(lsn)
 	return true
 }
 

@@ -15,7 +15,9 @@ import (
 func newSpace(s *layout.Super) space {
 	return space{
 		Allocator: alloc.New(s.FirstBlock, s.PoolSize/layout.BlockSize, s.Chunk, s.NodeSize, s.Reserve),
+		nodeSize:  uint64(s.NodeSize),
 		stale:     newStale(s.PoolSize),
+		watch:     nobody{},
 	}
 }
 

@@ -13,12 +13,15 @@ import (
 type space struct {
 	*alloc.Allocator
 	data, nodes uint64 // blocks and nodes in use
+	nodeSize    uint64 // bytes
 	stale       stale
+	watch       Watcher
 }
 
 func (s *space) AllocNode() (off uint64, ok bool) {
 	if off, ok = s.Allocator.AllocNode(); ok {
 		s.nodes++
+		s.watch.Allocated(pmem.Range{Off: off, Len: s.nodeSize})
 	}
 	return off, ok
 }
@@ -43,8 +46,13 @@ func (s *space) MarkNode(off uint64) bool {
 }
 
 func (s *space) AllocData(goal, want uint64) (blk, n uint64, ok bool) {
-	blk, n, ok = s.Allocator.AllocData(goal, want)
-	s.data += n
+	if s.watch.Short() {
+		return 0, 0, false
+	}
+	if blk, n, ok = s.Allocator.AllocData(goal, want); ok {
+		s.data += n
+		s.watch.Allocated(pmem.Range{Off: blk * layout.BlockSize, Len: n * layout.BlockSize})
+	}
 	return blk, n, ok
 }
 
@@ -172,7 +180,7 @@ func (v *Volume) nodesFor(edits int, dig bool) bool {
 	if !dig {
 		need += v.limits.floor
 	}
-	return v.space.NodesAvailable() >= need
+	return v.space.NodesAvailable() >= need && !v.space.watch.Short()
 }
 
 // groupFor closes the open group if it cannot take n bytes more, or has very many ranges.
@@ -191,7 +199,7 @@ func (v *Volume) logFor(n, aside int, dig bool) bool {
 	if !dig {
 		need += oplog.Space(uint64(v.limits.body))
 	}
-	return v.log.Free() >= need
+	return v.log.Free() >= need && !v.space.watch.Short()
 }
 
 // inodeCharge is what StatFS counts for an inode, its name and its extents, in bytes.

@@ -1,6 +1,9 @@
 package volume
 
-import "github.com/pmemfs/pmemfs/fs/volume/layout"
+import (
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/internal/mutant"
+)
 
 // stepCost is what removing so many keys takes, one of them an extent that is cut in two, with a change of the inode
 // and of its entry among the orphans.
@@ -33,6 +36,9 @@ func (v *Volume) resize(ino Ino, s SetAttr) error {
 		if err := v.cleanTail(f); err != nil {
 			return err
 		}
+	}
+	if mutant.On(mutant.ShortLate) {
+		f.ind.Size = s.Size
 	}
 	keys := 0
 	if shrinks {

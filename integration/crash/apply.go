@@ -31,19 +31,18 @@ func (w *World) apply(o Op) {
 		}
 	case Truncate:
 		if n != nil && !n.dir {
-			w.change(func() error {
+			w.changeInSteps(func() error {
 				return second(w.vol.SetAttr(n.ino, volume.SetAttr{Valid: volume.SetSize, Size: uint64(o.Len)}))
-			},
-				func() { n.resize(int(o.Len)) })
+			}, func() { n.resize(int(o.Len)) }, func() {})
 		}
 	case Fallocate:
 		if n != nil && !n.dir {
-			w.change(func() error { return w.vol.Fallocate(n.ino, uint64(o.Off), uint64(o.Len)) },
-				func() { n.resize(max(len(n.data()), int(o.Off+o.Len))) })
+			w.changeInSteps(func() error { return w.vol.Fallocate(n.ino, uint64(o.Off), uint64(o.Len)) },
+				func() { n.resize(max(len(n.data()), int(o.Off+o.Len))) }, func() {})
 		}
 	case Prealloc:
 		if n != nil && !n.dir {
-			w.change(func() error { return w.vol.Preallocate(n.ino, uint64(o.Off), uint64(o.Len)) }, func() { n.flush() })
+			w.changeInSteps(func() error { return w.vol.Preallocate(n.ino, uint64(o.Off), uint64(o.Len)) }, func() { n.flush() }, func() {})
 		}
 	case Punch, Zero:
 		if n != nil && !n.dir {
@@ -102,7 +101,7 @@ func (w *World) apply(o Op) {
 	case Grow:
 		w.grow(uint64(o.Len) * layout.BlockSize)
 	case Reclaim:
-		w.during(func() { w.reclaim() }, func() {})
+		w.reclaim()
 	}
 }
 
@@ -134,7 +133,7 @@ func (w *World) create(o Op, dir volume.Ino) {
 	w.change(func() (err error) {
 		a, err = w.vol.Make(dir, o.A.name(), volume.Make{Mode: mode})
 		return err
-	}, func() { w.model.names[o.A] = newNode(a.Ino, o.Kind == Mkdir, mode) })
+	}, func() { w.model.names[o.A] = w.model.make(a.Ino, o.Kind == Mkdir, mode) })
 }
 
 func (w *World) unlink(o Op, n *node, dir volume.Ino) {
@@ -168,48 +167,58 @@ func (w *World) zero(o Op, n *node) {
 		return
 	}
 	n.writes = append(n.writes, write{off, make([]byte, end-off)})
-	done := w.change(do, func() {
+	n.zeroed = true
+	w.changeInSteps(do, func() {
 		data := make([]byte, size)
 		copy(data, n.data())
-		if off < size {
-			clear(data[off:min(end, size)])
-		}
+		clear(data[min(off, size):min(end, size)])
 		n.set(data)
 		n.flush()
-	})
-	if !done {
-		w.adoptPart(n)
-	}
+	}, func() { w.zeroedInPart(n, off, end) })
 }
 
-// adoptPart takes over what an operation left that ran out of space half way: each byte is the old one, or what the operation was to make of it.
-func (w *World) adoptPart(n *node) {
-	a, err := w.vol.GetAttr(n.ino)
-	if err != nil {
+// zeroedInPart takes over what ran out of room half way: of each block, the bytes of the range from off up to end are all zero or all as they were, and all
+// else is as it was.
+func (w *World) zeroedInPart(n *node, off, end int) {
+	got, old := w.content(n), n.data()
+	want := bytes.Clone(old)
+	for at := off; at < min(end, len(old)); {
+		next := min(at/blockSize*blockSize+blockSize, end, len(old))
+		if len(got) >= next && !bytes.Equal(got[at:next], old[at:next]) {
+			clear(want[at:next])
+		}
+		at = next
+	}
+	if !bytes.Equal(got, want) {
+		at, _ := equal(got, want)
+		w.fail(fmt.Errorf("inode %d without room to zero bytes %d to %d: found %d bytes that are wrong from byte %d on", n.ino, off, end, len(got), at))
+	}
+	if !bytes.Equal(want, old) {
+		n.set(want)
+	}
+	w.flushNow(n)
+}
+
+// flushNow flushes what an operation without room left, of which the model does not know how much is in a group.
+func (w *World) flushNow(n *node) {
+	if _, err := w.vol.FlushFile(n.ino); err != nil {
 		w.fail(err)
 	}
-	got, err := w.primary.judge.content(w.vol, n.ino, a.Size)
-	if err != nil {
-		w.fail(err)
+	if n.flush() {
+		w.model.clock++
 	}
-	last := len(n.versions) - 1
-	if err := explainedBy(&entry{node: n}, n.versions[last], got); err != nil {
-		w.fail(fmt.Errorf("after an operation without space: %w", err))
-	}
-	n.set(bytes.Clone(got))
 }
 
 // tmpfile makes a file without a name, which is held once, writes to it and gives it a name.
 func (w *World) tmpfile(o Op, dir volume.Ino) {
 	const mode = syscall.S_IFREG | 0o600
 	var n *node
-	w.change(func() error {
-		a, err := w.vol.Tmpfile(dir, volume.Make{Mode: mode})
-		if err == nil {
-			n = newNode(a.Ino, false, mode)
-		}
+	var a volume.Attr
+	w.change(func() (err error) {
+		a, err = w.vol.Tmpfile(dir, volume.Make{Mode: mode})
 		return err
 	}, func() {
+		n = w.model.make(a.Ino, false, mode)
 		n.links, n.held = 0, true
 		w.model.held = append(w.model.held, n)
 	})
@@ -260,9 +269,16 @@ func (w *World) write(n *node, off, size int) {
 	b := w.pattern(size)
 	for tries := 0; len(b) > 0; {
 		k, err := 0, error(nil)
-		w.during(func() { k, err = w.vol.Write(n.ino, uint64(off), b, false) }, func() {
+		w.during(true, func() {
+			w.storing = storing{n, off, b}
+			k, err = w.vol.Write(n.ino, uint64(off), b, false)
+			w.storing = storing{}
+		}, func() {
 			if k > 0 {
 				n.write(off, b[:k])
+			}
+			if 0 < k && k < len(b) {
+				w.flushNow(n)
 			}
 		})
 		if k > 0 {
@@ -281,6 +297,8 @@ func (w *World) write(n *node, off, size int) {
 		w.checkpoint()
 	}
 }
+
+const blockSize = layout.BlockSize
 
 // maxFile bounds the files of a workload in bytes.
 const maxFile = 256 << 10
@@ -309,18 +327,26 @@ func (w *World) tries() int {
 	return 3
 }
 
-// change does an operation that is recorded at once, as the file system does it: after ErrShort a checkpoint and another
-// try, twice. do changes the volume, done the model. It returns false if space is short all the same.
-func (w *World) change(do func() error, done func()) bool {
+// change does an operation that one record holds, as the file system does it: after ErrShort a checkpoint and another try, twice.
+// do changes the volume, done the model. Without room nothing changes.
+func (w *World) change(do func() error, done func()) { w.attempt(false, do, done, func() {}) }
+
+// changeInSteps does an operation that may take several records. Without room part takes over what there is of it.
+func (w *World) changeInSteps(do func() error, done, part func()) { w.attempt(true, do, done, part) }
+
+func (w *World) attempt(steps bool, do func() error, done, part func()) {
 	err := volume.ErrShort
 	for try := 0; try < w.tries() && errors.Is(err, volume.ErrShort); try++ {
 		if try > 0 {
 			w.checkpoint()
 		}
-		w.during(func() { err = do() }, func() {
-			if err == nil {
+		w.during(steps, func() { err = do() }, func() {
+			switch {
+			case err == nil:
 				done()
 				w.model.clock++
+			case errors.Is(err, volume.ErrShort):
+				part()
 			}
 		})
 	}
@@ -329,24 +355,6 @@ func (w *World) change(do func() error, done func()) bool {
 		w.full++
 	case err != nil:
 		w.fail(fmt.Errorf("an operation that must succeed: %w", err))
-	}
-	return err == nil
-}
-
-// during runs an operation of the volume, and what it means in the model. If the volume closed groups meanwhile, they have the
-// state before or after.
-func (w *World) during(do, model func()) {
-	last := w.vol.LSN()
-	before := w.model.state()
-	do()
-	model()
-	if lsn := w.vol.LSN(); lsn > last {
-		after := w.model.state()
-		after.before = before
-		for g := last + 1; g <= lsn; g++ {
-			w.line.states[g] = after
-		}
-		w.closed = lsn
 	}
 }
 

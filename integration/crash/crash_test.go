@@ -55,7 +55,7 @@ func TestCrash(t *testing.T) {
 		}
 		each(t, &c, specs, func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light) })
 	})
-	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "long-lives": 2} {
+	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "disks": 12, "restarts": 8, "repeats": 12, "refill": 4, "long-lives": 2} {
 		if share > 1 && kind == "long-lives" {
 			continue
 		}
@@ -69,14 +69,14 @@ func TestCrash(t *testing.T) {
 			})
 		})
 	}
-	t.Logf("%d images, %d equal ones, %d events, %d runs, %d mounts, %d of them cut short, %d full copies, %d promotions, %d losses of a target, "+
+	t.Logf("%d images, %d equal ones, %d events, %d runs, %d mounts, %d of them cut short, %d full copies, %d promotions, %d losses of a target, %d of a disk, %d frames that came twice, "+
 		"%d acknowledged fsyncs, %d operations without space", c.Images.Load(), c.Same.Load(), c.Events.Load(), c.Sequences.Load(), c.Mounts.Load(),
-		c.Cut.Load(), c.Copies.Load(), c.Promoted.Load(), c.Losses.Load(), c.Acks.Load(), c.Full.Load())
+		c.Cut.Load(), c.Copies.Load(), c.Promoted.Load(), c.Losses.Load(), c.Disks.Load(), c.Repeated.Load(), c.Acks.Load(), c.Full.Load())
 	if n := c.Images.Load(); share == 1 && n < 200_000 {
 		t.Errorf("only %d images were judged", n)
 	}
 	for what, n := range map[string]uint64{"operations without space": c.Full.Load(), "acknowledged fsyncs": c.Acks.Load(), "mounts cut short": c.Cut.Load(),
-		"full copies": c.Copies.Load(), "promotions": c.Promoted.Load(), "losses of a target": c.Losses.Load()} {
+		"full copies": c.Copies.Load(), "promotions": c.Promoted.Load(), "losses of a target": c.Losses.Load(), "losses of a disk": c.Disks.Load(), "frames that came twice": c.Repeated.Load()} {
 		if share == 1 && n < 10 {
 			t.Errorf("only %d %s: the workloads do not reach what they are for", n, what)
 		}

@@ -242,6 +242,7 @@ func (w *World) outlive(t *host) {
 func (w *World) unmount() {
 	w.bomb = 0
 	w.settle()
+	w.inspect()
 	w.compare()
 	if w.cfg.Setup == Bare {
 		return

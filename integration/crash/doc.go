@@ -19,14 +19,15 @@
 //
 //   - It mounts, and a check finds nothing: no block used twice, the allocator is the complement of what is reachable.
 //   - Names, attributes and sizes are those of the group that it recovers to, and that is none before the last acknowledged fsync.
-//   - Each byte of a file is that of the version flushed with that group, or was written to this place of this file later.
+//   - Each byte of a file is that of the version that the volume flushed into that group, or was written to this place of this file later, in place.
 //   - What has no name any more goes with Reclaim, and leaves nothing.
 //   - Recovering a second time finds the same.
 //   - Both super slots are whole, unless a checkpoint is under way.
 //   - A copy in the middle of a full copy says Inconsistent, every other one does not. Its term never goes back.
 //
 // And of the live system: copies that are quiet are equal; the super of a target never stands for a group that the local copy has not sealed; a promotion of a copy in sync
-// succeeds, and nothing later is acknowledged by the old primary; an operation without space changes nothing.
+// succeeds, and nothing later is acknowledged by the old primary; an operation without space changes nothing, or the part that is documented; an fsync waits for a group that has everything; no
+// allocation takes what the durable state of a copy in use reaches; after a failed msync nothing is acknowledged.
 //
 // That the simulation can see faults is shown by deliberate ones: internal/mutant.
 package crash

@@ -25,6 +25,9 @@ type copyUnderTest struct {
 	event   pmemtest.Event // the present one
 	events  int            // so far
 	term    uint64         // in the header for sure
+	reach   reach
+	// refused: an msync of it has failed, so it is not worth anything, and its mark may be lost too.
+	refused bool
 }
 
 // seen is what an image recovered to. An Inconsistent one has no line.
@@ -35,8 +38,8 @@ type seen struct {
 
 // follow puts c on a line.
 func (c *copyUnderTest) follow(l *line) {
-	if c.line != l {
-		c.line, c.seen = l, make(map[uint64]seen)
+	if c.line != l || c.refused {
+		c.line, c.seen, c.refused = l, make(map[uint64]seen), false
 	}
 }
 
@@ -53,8 +56,7 @@ func (w *World) event(c *copyUnderTest, e pmemtest.Event) {
 	w.counts.Events.Add(1)
 	c.event = e
 	c.events++
-	w.noteClosed()
-	if c.name != w.cfg.Blind {
+	if c.name != w.cfg.Blind && !c.refused {
 		first := true // the image of what is durable for sure comes first
 		c.region.Images(w.cfg.Effort, w.rnd, func(m *pmemtest.Image) bool {
 			if err := w.examine(c, m, first); err != nil {

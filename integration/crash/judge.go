@@ -89,10 +89,8 @@ func (j *judge) known(v *volume.Volume, rec volume.Recovered, l *line) (*state, 
 		return nil, fmt.Errorf("recovered to group %d, which was never closed on this line", rec.LSN)
 	}
 	err := j.matches(v, st)
-	if err != nil && st.before != nil {
-		if j.matches(v, st.before) == nil {
-			st, err = st.before, nil
-		}
+	if st.after != nil && j.matches(v, st.after) == nil {
+		st, err = st.after, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("recovered to group %d (changes up to %d): %w", rec.LSN, st.clock, err)
@@ -206,51 +204,18 @@ func (j *judge) content(v *volume.Volume, ino volume.Ino, size uint64) ([]byte, 
 	return j.buf[:n], nil
 }
 
-// explains tells whether some version that may show explains the bytes of a file: each byte is that of the version, or was
-// written there later.
+// explains tells whether the bytes of a file are those of the version that its group has, or were written there in place later.
 func explains(e *entry, got []byte) error {
-	var first error
-	for i := e.lo; i <= e.hi; i++ {
-		err := explainedBy(e, e.node.versions[i], got)
-		if err == nil {
-			return nil
-		}
-		if first == nil {
-			first = err
-		}
-		if i < e.hi && partly(e, i, got) {
-			return nil
-		}
+	want := e.content.data
+	if len(got) != len(want) {
+		return fmt.Errorf("%v: found %d bytes, expected %d", e.path, len(got), len(want))
 	}
-	return fmt.Errorf("%v: %w", e.path, first)
-}
-
-// partly tells whether got is what a part of the write that made version i+1 out of version i left. A write that was not flushed is not atomic:
-// when space runs short the volume commits what it has of it.
-func partly(e *entry, i int, got []byte) bool {
-	from, to := e.node.versions[i], e.node.versions[i+1]
-	if from.at == to.at || len(got) < len(from.data) || len(got) > len(to.data) {
-		return false
-	}
-	for k, c := range got {
-		same := k < len(from.data) && c == from.data[k] || k >= len(from.data) && k < e.node.writes[from.at].off && c == 0
-		if !same && !e.node.wrote(from, k, c) {
-			return false
-		}
-	}
-	return true
-}
-
-func explainedBy(e *entry, v version, got []byte) error {
-	if len(got) != len(v.data) {
-		return fmt.Errorf("found %d bytes, expected %d", len(got), len(v.data))
-	}
-	if bytes.Equal(got, v.data) {
+	if bytes.Equal(got, want) {
 		return nil
 	}
 	for i, c := range got {
-		if c != v.data[i] && !e.node.wrote(v, i, c) {
-			return fmt.Errorf("byte %d of %d is %#x: expected %#x, or what was written there later", i, len(got), c, v.data[i])
+		if c != want[i] && !e.node.wrote(e.content, i, c) {
+			return fmt.Errorf("%v: byte %d of %d is %#x: expected %#x, or what was written there later", e.path, i, len(got), c, want[i])
 		}
 	}
 	return nil

@@ -22,32 +22,28 @@ type life struct {
 
 	alone bool // no other thread changes anything
 
-	model  *model
-	line   *line
-	closed uint64 // last group of which the line knows what it stands for
-	acks   []ack  // fsyncs that wait
-	due    bool   // a checkpoint
-	flips  uint64 // supers asked for
-	want   uint64 // group that some thread waits for
-	told   uint64 // as far as the committer knows
-	limit  uint64 // if not 0: the changes that the copy had which was promoted; nothing later may be acknowledged
+	model   *model
+	line    *line
+	storing storing // the write under way
+	acks    []ack   // fsyncs that wait
+	due     bool    // a checkpoint
+	flips   uint64  // supers asked for
+	want    uint64  // group that some thread waits for
+	told    uint64  // as far as the committer knows
+	limit   uint64  // if not 0: the changes that the copy had which was promoted; nothing later may be acknowledged
+}
+
+// storing is a write that has not returned.
+type storing struct {
+	node *node
+	off  int
+	data []byte
 }
 
 func (l *life) pipe() *commit.Pipeline { return l.engine.Pipeline() }
 
 // flipping tells whether a super is being written, so that a crash may leave only one.
 func (l *life) flipping() bool { return !l.mounted || l.pipe().Supers() < l.flips }
-
-// noteClosed remembers what the groups stand for that were closed since: the present, since no operation was under way.
-func (l *life) noteClosed() {
-	if !l.mounted {
-		return
-	}
-	for lsn := l.vol.LSN(); l.closed < lsn; {
-		l.closed++
-		l.line.states[l.closed] = l.model.state()
-	}
-}
 
 // beside runs operations of other threads while the committer drains, and lets the fabric and the target go on. Threads may change the volume, but must
 // wait for the committer as soon as they need it.

@@ -24,12 +24,11 @@ func (w *World) begin() {
 	fresh := w.format()
 	w.life = &life{}
 	a := &host{copyUnderTest: &copyUnderTest{name: "local copy", id: poolset.UUID{1}}}
-	m := &model{dirs: rootDirs}
+	more := 0
 	if w.cfg.Ballast > 0 {
-		m.more = 1
+		more = 1
 	}
-	st := m.state()
-	origin := newLine(1, st)
+	origin := newLine(1, newModel(more).state())
 	if w.cfg.Setup == Bare {
 		w.primary = a
 		a.line = origin
@@ -212,8 +211,8 @@ func (w *World) live(v *volume.Volume, found volume.Recovered, seq uint64) {
 	w.vol = v
 	w.model = w.adopt(st)
 	w.line = newLine(found.LSN, w.model.state())
-	w.closed = v.LSN()
-	w.line.states[w.closed] = w.line.states[found.LSN]
+	w.line.states[v.LSN()] = w.line.states[found.LSN]
+	v.Watch(follower{w, w.life})
 	var targets []commit.Copy
 	if w.stepper != nil {
 		targets = append(targets, w.stepper)
@@ -230,13 +229,17 @@ func (w *World) live(v *volume.Volume, found volume.Recovered, seq uint64) {
 
 // adopt makes the model of a life from the state that it recovered to, and the content found.
 func (w *World) adopt(st *state) *model {
-	m := &model{dirs: rootDirs, more: st.more, names: make(map[Path]*node), clock: st.clock}
+	m := newModel(st.more)
+	m.clock = st.clock
 	copies := make(map[*node]*node)
 	for _, e := range st.entries {
 		n := copies[e.node]
 		if n == nil {
-			n = &node{ino: e.node.ino, dir: e.node.dir, mode: e.mode, links: e.links, xattr: e.xattr}
-			n.versions = []version{{data: w.found(e)}}
+			n = m.make(e.node.ino, e.node.dir, e.mode)
+			n.links, n.xattr, n.zeroed = e.links, e.xattr, e.node.zeroed
+			if !n.dir {
+				n.versions[0].data = w.content(n)
+			}
 			copies[e.node] = n
 		}
 		m.names[e.path] = n
@@ -244,15 +247,13 @@ func (w *World) adopt(st *state) *model {
 	return m
 }
 
-func (w *World) found(e entry) []byte {
-	if e.node.dir {
-		return nil
-	}
-	a, err := w.vol.GetAttr(e.node.ino)
+// content is what readers see of n.
+func (w *World) content(n *node) []byte {
+	a, err := w.vol.GetAttr(n.ino)
 	if err != nil {
 		w.fail(err)
 	}
-	b, err := w.primary.judge.content(w.vol, e.node.ino, a.Size)
+	b, err := w.primary.judge.content(w.vol, n.ino, a.Size)
 	if err != nil {
 		w.fail(err)
 	}

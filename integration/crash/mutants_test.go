@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,19 @@ func bareLives(seed uint64) Config { return BareLives(seed, 100) }
 
 func lives(seed uint64) Config { return Lives(seed, 100) }
 
+func disks(seed uint64) Config { return Disks(seed, 60) }
+
+// shrinking and punching run out of room, a request later with each seed.
+func shrinking(seed uint64) Config { return starve(seed, Op{Kind: Truncate, Len: 100}) }
+
+func punching(seed uint64) Config { return starve(seed, Op{Kind: Punch, Off: 100, Len: 8500}) }
+
+func starve(seed uint64, o Op) Config {
+	cfg := sequenceConfig(seed, slices.Concat(stage, []Op{o}, after), light)
+	cfg.Scarce = Scarce{Step: len(stage), Request: int(seed)}
+	return cfg
+}
+
 // tight is the profile in which space is short.
 func tight(seed uint64) Config { return mirror(profiles[2].config(seed, 200)) }
 
@@ -50,8 +64,11 @@ var mutants = []struct {
 	{mutant.NoSealFlush, []workload{local, remote}},
 	{mutant.NoSealFence, []workload{local, remote}},
 	{mutant.SealWithData, []workload{local, remote}},
+	{mutant.SyncRetried, []workload{disks}},
+	{mutant.ShortLate, []workload{shrinking}},
+	{mutant.ZeroTorn, []workload{punching}},
 	{mutant.SealInRange, []workload{remote}},
-	{mutant.EarlyReuse, []workload{tight}},
+	{mutant.EarlyReuse, []workload{Refill}},
 	{mutant.NodesEarly, []workload{mirrored}},
 	{mutant.RootBeforeNodes, []workload{local, remote}},
 	{mutant.TreeInPlace, []workload{bare}},
@@ -70,7 +87,7 @@ var mutants = []struct {
 	{mutant.NoInconsistent, []workload{lives}},
 	{mutant.NoFencing, []workload{lives}},
 	{mutant.StateInPlace, []workload{lives}},
-	{mutant.UnflushedOpen, []workload{lives}},
+	{mutant.UnflushedOpen, []workload{Restarts}},
 }
 
 // unreachable are faults that no crash can show as things are, since something else stands in the way too. The tests of their own package
@@ -127,7 +144,7 @@ func TestReduce(t *testing.T) {
 }
 
 // seeds is how many are tried before a mutant counts as a survivor.
-const seeds = 200
+const seeds = 40
 
 func TestMutants(t *testing.T) {
 	defer mutant.Set("")

@@ -3,6 +3,7 @@ package crash
 import (
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -245,12 +246,10 @@ func (w *World) move(l *link) bool {
 		}
 		toInitiator(replicate.Event{Kind: replicate.EvDialed})
 	case len(l.up) > 0 && !l.hung && !down:
-		f := l.up[0]
-		l.up = l.up[1:]
+		f := w.take(&l.up)
 		w.request(l, f)
 	case len(l.down) > 0 && !l.closed && !busy:
-		f := l.down[0]
-		l.down = l.down[1:]
+		f := w.take(&l.down)
 		toInitiator(replicate.Event{Kind: replicate.EvFrame, Frame: f})
 	case l.hung && !busy:
 		w.forgetLink(l)
@@ -264,6 +263,24 @@ func (w *World) move(l *link) bool {
 		return false
 	}
 	return true
+}
+
+// take is the next frame of a queue. If the configuration says so it may come once more, at once or after all that waits, but no more than one frame does during
+// one operation: whoever gets an answer twice ends the connection, and must find his way back.
+func (w *World) take(queue *[]wire.Frame) wire.Frame {
+	f := (*queue)[0]
+	*queue = (*queue)[1:]
+	if w.cfg.Repeat && w.repeated != w.at && w.rnd.IntN(8) == 0 {
+		w.repeated = w.at
+		again := 0
+		if w.rnd.IntN(2) == 0 {
+			again = len(*queue)
+		}
+		*queue = slices.Insert(slices.Clone(*queue), again, f)
+		w.broken = true
+		w.counts.Repeated.Add(1)
+	}
+	return f
 }
 
 func (w *World) forgetLink(l *link) {

@@ -42,13 +42,14 @@ const (
 	Promote // the initiator is dead or cut off, and the target takes over
 	Unmount
 	LinkLoss // the lane or the control connection breaks
+	DiskLoss // the disk of one copy, an ordinary file, refuses to write
 
 	kinds
 )
 
 var kindNames = [kinds]string{"create", "mkdir", "write", "truncate", "fallocate", "prealloc", "punch", "zero", "unlink", "rename", "exchange", "link", "tmpfile", "chmod", "xattr",
 	"hold", "forget", "fsync", "sync", "flip", "settle", "reclaim", "grow", "deliver",
-	"power-loss", "restart", "target-loss", "promote", "unmount", "link-loss"}
+	"power-loss", "restart", "target-loss", "promote", "unmount", "link-loss", "disk-loss"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -74,7 +75,7 @@ func (o Op) String() string {
 		return fmt.Sprintf("%v(%v, %d)", o.Kind, o.A, o.Len)
 	case Rename, Exchange, Link:
 		return fmt.Sprintf("%v(%v, %v)", o.Kind, o.A, o.B)
-	case Sync, Flip, Settle, Reclaim, PowerLoss, Restart, TargetLoss, Promote, Unmount, LinkLoss:
+	case Sync, Flip, Settle, Reclaim, PowerLoss, Restart, TargetLoss, Promote, Unmount, LinkLoss, DiskLoss:
 		return o.Kind.String()
 	case Deliver, Grow:
 		return fmt.Sprintf("%v(%d)", o.Kind, o.Len)

@@ -105,6 +105,45 @@ func BareLives(seed uint64, n int) Config {
 	return Random(seed, n).with(rand.New(rand.NewPCG(seed, 0x6c6976)), PowerLoss, Restart, Restart)
 }
 
+// Refill is a pool that is full, so that what a group frees is all that the next write finds.
+func Refill(seed uint64) Config {
+	cfg := mirror(profiles[2].config(seed, 0))
+	a, b, c := Path{0, 0}, Path{0, 1}, Path{1, 0}
+	cfg.Ops = []Op{{Kind: Create, A: a}, {Kind: Write, A: a, Len: 60000}, {Kind: Create, A: b}, {Kind: Create, A: c}, {Kind: Sync}, {Kind: Deliver}, {Kind: Write, A: c, Len: maxFile}}
+	for range 6 {
+		cfg.Ops = append(cfg.Ops, Op{Kind: Sync}, Op{Kind: Deliver}, Op{Kind: Truncate, A: a, Len: 100}, Op{Kind: Sync}, Op{Kind: Write, A: b, Len: 60000})
+		a, b = b, a
+	}
+	return cfg
+}
+
+// Disks are lives on ordinary files whose disks refuse to write.
+func Disks(seed uint64, n int) Config {
+	cfg := mirror(Random(seed, n))
+	cfg.Mode, cfg.Mounts = pmemtest.Pages, true
+	return cfg.with(rand.New(rand.NewPCG(seed, 0x6469)), DiskLoss, DiskLoss, PowerLoss, Restart, TargetLoss)
+}
+
+// Repeats are lives in which frames of the control connection arrive twice.
+func Repeats(seed uint64, n int) Config {
+	cfg := Lives(seed, n)
+	cfg.Repeat = true
+	return cfg
+}
+
+// Restarts are lives that end with the process, while what its last writes stored in place is in caches only: a new process finds it, and so must see to it that it stays.
+func Restarts(seed uint64) Config {
+	cfg := mirror(Random(seed, 0))
+	rnd := rand.New(rand.NewPCG(seed, 0x7265))
+	cfg.Ops = []Op{{Kind: Create}, {Kind: Write, Len: 9000}, {Kind: Create, A: Path{1, 0}}, {Kind: Write, A: Path{1, 0}, Len: 5000}}
+	for range 4 {
+		p := Path{uint8(rnd.IntN(2)), 0}
+		off, n := place(rnd, false)
+		cfg.Ops = append(cfg.Ops, Op{Kind: Sync}, Op{Kind: Deliver}, Op{Kind: Write, A: p, Off: off % 4096, Len: n%4000 + 1}, Op{Kind: Restart}, Op{Kind: Fsync, A: p})
+	}
+	return cfg
+}
+
 // with replaces some operations by ends of a life.
 func (cfg Config) with(rnd *rand.Rand, ends ...Kind) Config {
 	for i := range cfg.Ops {

@@ -3,6 +3,8 @@ package crash
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
 )
@@ -11,40 +13,32 @@ import (
 
 // fsync asks for the content of n and all names. It is acknowledged when its group is durable on every copy.
 func (w *World) fsync(n *node) {
-	w.wait(func() (uint64, error) { return w.vol.FlushFile(n.ino) }, func() bool { return n.flush() })
+	w.wait(func() (uint64, error) { return w.vol.FlushFile(n.ino) }, []*node{n})
 }
 
 func (w *World) sync() {
-	w.wait(w.vol.FlushAll, func() (news bool) {
-		for _, n := range w.model.names {
-			news = n.flush() || news
-		}
-		for _, n := range w.model.held {
-			n.flush()
-		}
-		return news
-	})
+	w.wait(w.vol.FlushAll, slices.Concat(slices.Collect(maps.Values(w.model.names)), w.model.held))
 }
 
 // ack is an fsync that waits.
 type ack struct{ lsn, clock uint64 }
 
-func (w *World) wait(flush func() (uint64, error), model func() bool) {
-	var lsn uint64
-	var news bool
-	w.during(func() {
-		var err error
-		if lsn, err = flush(); err != nil && w.limit == 0 {
+// wait flushes the files and waits for the group that the volume names, after it saw that this group has everything.
+func (w *World) wait(flush func() (uint64, error), files []*node) {
+	lsn, err := flush()
+	if err != nil {
+		if w.limit == 0 {
 			w.fail(fmt.Errorf("flush: %w", err))
 		}
-	}, func() {
-		news = model()
-		if news {
-			w.model.clock++
+		return
+	}
+	for _, n := range files {
+		if n.flush() {
+			w.fail(fmt.Errorf("inode %d was flushed, and no group has all of its content", n.ino))
 		}
-	})
-	if news && lsn <= w.vol.LSN() {
-		w.early()
+	}
+	if err := w.covers(lsn); err != nil {
+		w.fail(err)
 	}
 	w.acks = append(w.acks, ack{lsn, w.model.clock})
 	w.want = max(w.want, lsn)
@@ -54,15 +48,22 @@ func (w *World) wait(flush func() (uint64, error), model func() bool) {
 	}
 }
 
-// early: the volume has nothing to flush, though the model has. It must have flushed before, when room was short, so the last group stands for the present.
-func (w *World) early() {
-	w.noteClosed()
-	w.line.states[w.closed] = w.model.state()
-	for _, h := range []*host{w.primary, w.other} {
-		if h != nil {
-			h.seen = make(map[uint64]seen)
-		}
+// covers tests that group lsn, or if it is 0 the last durable one, has every change that was recorded.
+func (w *World) covers(lsn uint64) error {
+	if lsn == w.vol.LSN()+1 {
+		return nil
 	}
+	if lsn == 0 {
+		lsn = w.pipe().Durable()
+	}
+	st := w.line.states[lsn]
+	if st != nil && st.after != nil {
+		st = st.after
+	}
+	if st == nil || st.clock < w.model.clock {
+		return fmt.Errorf("an fsync waits for group %d, which does not have the changes up to %d", lsn, w.model.clock)
+	}
+	return nil
 }
 
 // acknowledge notes which fsyncs have returned.
@@ -88,7 +89,7 @@ func (w *World) checkpoint() {
 	defer func(was bool) { w.alone = was }(w.alone)
 	w.alone = true
 	for more := true; more; {
-		w.during(func() { more = w.reclaim() }, func() {})
+		more = w.reclaim()
 	}
 	w.flip(false)
 }

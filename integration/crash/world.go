@@ -38,8 +38,19 @@ type Config struct {
 	Mounts bool
 	// Unordered lets the fabric place Writes in any order where a Send does not separate them.
 	Unordered bool
+	// Repeat lets frames of the control connection arrive twice.
+	Repeat bool
 	// Blind names copies that are not judged.
 	Blind string
+	// Scarce lets one operation run out of room.
+	Scarce Scarce
+}
+
+// Scarce says that operation number Step is denied room, from its request number Request on, or that request alone. Requests count from 1; 0 denies none.
+type Scarce struct {
+	Step    int
+	Request int
+	Once    bool
 }
 
 // Counts are shared by all runs of a process.
@@ -56,6 +67,8 @@ type Counts struct {
 	Cut       atomic.Uint64 // mounts that something interrupted
 	Promoted  atomic.Uint64
 	Losses    atomic.Uint64 // of a target
+	Disks     atomic.Uint64 // that refused to write
+	Repeated  atomic.Uint64 // frames
 }
 
 // World is one run: the machines, the model, and the images of all copies at each event.
@@ -87,6 +100,10 @@ type World struct {
 	full   int    // operations that ran out of space
 	bomb   int    // events of the local copy until the life ends, 0 = it does not
 	fate   Kind   // how
+
+	repeated int  // value of at when a frame came twice
+	requests int  // for room, by the operation that Config.Scarce names
+	denied   bool // one of them was
 }
 
 // host is a machine with a copy of the pool.
@@ -137,7 +154,7 @@ func Run(cfg Config, counts *Counts) *Failure {
 }
 
 func newWorld(cfg Config, counts *Counts) *World {
-	return &World{cfg: cfg, counts: counts, rnd: rand.New(rand.NewPCG(cfg.Seed, 0x706d656d)), clock: 1_000_000,
+	return &World{cfg: cfg, repeated: -1, counts: counts, rnd: rand.New(rand.NewPCG(cfg.Seed, 0x706d656d)), clock: 1_000_000,
 		observe: func(*copyUnderTest, seen) {}}
 }
 
@@ -178,6 +195,9 @@ func (w *World) survive(o Op) {
 		}
 	}()
 	w.do(o)
+	if w.denied {
+		w.inspect()
+	}
 	w.catchUp()
 }
 
@@ -207,6 +227,8 @@ func (w *World) do(o Op) {
 		w.unmount()
 	case LinkLoss:
 		w.linkLoss()
+	case DiskLoss:
+		w.diskLoss()
 	case Deliver:
 		for n := uint32(0); (n < o.Len || o.Len == 0) && w.deliver(); n++ {
 		}
@@ -221,10 +243,20 @@ func (w *World) end() {
 	w.bomb = 0
 	w.settle()
 	w.acknowledge()
-	if err := w.primary.judge.check(w.vol); err != nil {
+	w.inspect()
+	w.compare()
+}
+
+// inspect compares the live volume with the model.
+func (w *World) inspect() {
+	j := &w.primary.judge
+	err := j.check(w.vol)
+	if err == nil {
+		err = j.matches(w.vol, w.model.present())
+	}
+	if err != nil {
 		w.fail(err)
 	}
-	w.compare()
 }
 
 // until lets everything that is under way go on until cond holds.

@@ -15,6 +15,7 @@ const (
 	NoSealFlush  Name = "the seal is not flushed"
 	NoSealFence  Name = "no fence after the seal"
 	SealWithData Name = "the seal is stored together with the data"
+	SyncRetried  Name = "after a failed msync another one is believed"
 )
 
 // The volume.
@@ -34,6 +35,8 @@ const (
 	FsyncSeesNothing Name = "an fsync ignores a group that is under way"
 	GrowEarly        Name = "new space is used before the super that has it is durable on every copy"
 	OldSnapshot      Name = "a snapshot of the allocator that is older than the super is believed"
+	ShortLate        Name = "a truncation finds that there is no room after it has set the size"
+	ZeroTorn         Name = "a range that is zeroed without room leaves a part of a block"
 	RenameNotWhole   Name = "a rename over a file does not take the content of its source along"
 )
 

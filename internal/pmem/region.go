@@ -69,7 +69,11 @@ func Drain(r Region, rs []Range, s Seal) error {
 // persist flushes rs and fences, unless a mutant leaves one of both out.
 func persist(r Region, rs []Range, noFlush, noFence mutant.Name) error {
 	if !mutant.On(noFlush) {
-		if err := r.Flush(rs); err != nil {
+		err := r.Flush(rs)
+		if err != nil && mutant.On(mutant.SyncRetried) {
+			err = r.Flush(rs)
+		}
+		if err != nil {
 			return err
 		}
 	}
