@@ -174,6 +174,7 @@ func TestGrow_DiedBeforeTheSuper(t *testing.T) {
 	p, err := pool.Open(parsed, pool.OpenOptions{})
 	r.must(err)
 	r.must(errors.Join(p.Grow(parsed), p.Close()))
+	r.checkClean(r.pool)
 
 	r.must(r.pool.Mount())
 	if after := r.bytes(); after != before || r.fileSize(r.replicaPart(0)) != 32<<20 {
