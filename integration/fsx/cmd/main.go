@@ -3,10 +3,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/pmemfs/pmemfs/integration/fsx"
@@ -17,13 +21,16 @@ func main() {
 	ops := flag.Uint64("ops", 1_000_000, "number of operations")
 	seed := flag.Uint64("seed", rand.Uint64(), "what the operations are drawn from")
 	flag.Parse()
-	if err := run(*seed, *ops); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *seed, *ops); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(seed, ops uint64) error {
+// run plays until it is done or ctx is; in any case the daemons and mounts are gone afterwards.
+func run(ctx context.Context, seed, ops uint64) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("run it as root: it mounts file systems")
 	}
@@ -48,10 +55,13 @@ func run(seed, ops uint64) error {
 			next = next.Add(time.Minute)
 			fmt.Printf("%d operations\n", m.Done)
 		}
-		return m.Done < ops
+		return m.Done < ops && ctx.Err() == nil
 	}, time.Minute)
 	if err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
 	}
 	took := time.Since(begun)
 	if err := m.Finish(); err != nil {
