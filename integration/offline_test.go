@@ -49,6 +49,17 @@ func (r *rig) buildTree() {
 	}
 }
 
+// treeRig is mounted and has such a tree, synced, and what it looks like. Looking at it changes no access time.
+func treeRig(t *testing.T) (r *rig, want []string) {
+	t.Helper()
+	r = newStage(t, setup{})
+	r.must(r.pool.Make())
+	r.must(r.pool.Mount("-o", "noatime"))
+	r.buildTree()
+	r.must(r.pool.Sync())
+	return r, describeTree(t, r.pool.Mountpoint)
+}
+
 // describeTree is a line per file below root: all that an export must keep.
 func describeTree(t *testing.T, root string) (lines []string) {
 	t.Helper()
@@ -141,10 +152,7 @@ func xattrLine(t *testing.T, path string) (line string) {
 // and not one byte of it changes.
 func TestOffline_Replica(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{})
-	r.buildTree()
-	r.must(r.pool.Sync())
-	want := describeTree(t, r.pool.Mountpoint)
+	r, want := treeRig(t)
 	r.must(r.pool.Kill())
 	r.must(r.targets[0].Kill())
 	part := r.replicaPart(0)
@@ -189,10 +197,7 @@ func TestOffline_Replica(t *testing.T) {
 // initiator goes on afterwards as if nothing had been.
 func TestReadOnly_Replica(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{})
-	r.buildTree()
-	r.must(r.pool.Sync())
-	want := describeTree(t, r.pool.Mountpoint)
+	r, want := treeRig(t)
 	r.must(r.pool.Kill())
 	r.must(r.targets[0].Kill())
 	part := r.replicaPart(0)

@@ -285,7 +285,7 @@ func (c *checker) trimming(ino Ino) bool {
 func (c *checker) space() {
 	v := c.v
 	if found, want := v.inodes, c.inodes.there; found != want {
-		c.fixable(fix{kind: fixInodes, num: want}, "inodes", "found %d, expected %d", found, want)
+		c.fixable(fix{kind: fixInodes, num: want - found}, "inodes", "found %d, expected %d", found, want)
 	}
 	for _, n := range []struct {
 		what        string

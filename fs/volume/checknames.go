@@ -71,15 +71,16 @@ func (c *checker) links() {
 
 func (c *checker) linksOf(r *inodeRecord) {
 	where := fmt.Sprintf("inode %d", r.ino)
-	want := r.names
+	want, named := r.names, uint32(1) // named: what it has once it has a name
 	if r.dir != 0 {
-		if want = 2 + c.inodes.dirs[r.dir-1].subdirs; r.names == 0 && r.ino != Root {
+		named = 2 + c.inodes.dirs[r.dir-1].subdirs
+		if want = named; r.names == 0 && r.ino != Root {
 			want = 0
 		}
 	}
 	switch {
-	case want == 0 && r.names == 0 && (r.nlink > 0 || !c.orphan(r.ino)):
-		c.fixable(fix{kind: fixUnreachable, ino: r.ino}, where, "has no name, %d links, and is not to be removed", r.nlink)
+	case want == 0 && (r.nlink > 0 || !c.orphan(r.ino)):
+		c.fixable(fix{kind: fixUnreachable, ino: r.ino, num: uint64(named)}, where, "has no name, %d links, and is not to be removed", r.nlink)
 		return
 	case r.nlink != want:
 		c.fixable(fix{kind: fixLinks, ino: r.ino, num: uint64(want)}, where, "has %d links, expected %d", r.nlink, want)

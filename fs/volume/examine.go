@@ -34,7 +34,7 @@ func examine(r pmem.Region, uuid [16]byte, report func(Finding)) error {
 	if s.damage != nil {
 		report(Finding{Where: "super slot", What: s.damage.Error(), Off: layout.SuperOff(s.best.Epoch + 1), Note: true, fix: fix{kind: fixSuper}})
 	}
-	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true}
+	o := Options{PoolUUID: uuid, Term: math.MaxUint64, Now: func() Time { return Time{} }, NoAtime: true, ForCheck: true}
 	walk := o
 	walk.WalkUpTo = math.MaxUint64
 	_, _, err = Open(r, walk)

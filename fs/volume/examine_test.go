@@ -109,7 +109,7 @@ func TestExamine_Values(t *testing.T) {
 			v.update(dirs[1], func(ind *layout.Inode) { ind.Nlink++ })
 		}, []string{"is a directory with 2 names"}},
 		{"number of inodes", func(v *Volume, _, _ []Ino) { v.countInodes(3) }, []string{"inodes: found 168, expected 165"}},
-		{"orphan without an inode", func(v *Volume, _, _ []Ino) { v.orphan(4000, 0) }, []string{"there is no such inode", "its 1 records"}},
+		{"orphan without an inode", func(v *Volume, _, _ []Ino) { v.orphan(4000, 0) }, []string{"is among the orphans and does not exist"}},
 		{"blocks used twice", func(v *Volume, _, files []Ino) {
 			_, e, _ := v.extentAt(files[0], 0)
 			v.putExtent(files[1], 0, e)

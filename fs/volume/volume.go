@@ -113,6 +113,8 @@ type Options struct {
 	// Where the tree has at most so many bytes of nodes, Open checks every node, although a snapshot of the allocator would spare
 	// that. In a larger tree a damaged node is met when it is needed, or by Check.
 	WalkUpTo uint64
+	// ForCheck leaves an ORPHAN key without an inode to Check and Repair, instead of refusing the pool.
+	ForCheck bool
 }
 
 // Recovered says what Open found.

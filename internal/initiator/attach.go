@@ -180,14 +180,6 @@ func ahead(there, local volume.Recovered, taken uint64) bool {
 	return there.Term > taken || there.LSN > local.LSN+commit.MaxInFlight
 }
 
-func (m *Mounted) readLocal(off uint64, b []byte) error {
-	bytes := m.pool.Region().Bytes()
-	if off > uint64(len(bytes)) || uint64(len(b)) > uint64(len(bytes))-off {
-		return fmt.Errorf("read of %d bytes at %d: the pool has %d", len(b), off, len(bytes))
-	}
-	return pmem.CopyOut(b, bytes[off:off+uint64(len(b))])
-}
-
 // flip makes what recovery replayed durable under a new root, on the local copy only: the others get it by the full copy.
 func (m *Mounted) flip() error {
 	if _, err := m.vol.CloseEpoch(); err != nil {

@@ -141,7 +141,7 @@ func (m *Mounted) examine() (err error) {
 		return fmt.Errorf("%s is marked Inconsistent: a copy to it did not finish, a write to it failed, or its memory was lost; "+
 			"promote and mount another copy and attach this one as a replica; if there is none, take its bytes as they are with `pmemfs promote --force`", m.Set.File)
 	}
-	if m.found, err = volume.Probe(m.readLocal, m.id.PoolUUID, p.Header().PoolSize); err != nil {
+	if m.found, err = volume.Probe(p.ReadAt, m.id.PoolUUID, p.Header().PoolSize); err != nil {
 		return inParts(m.Set, err)
 	}
 	for _, flaw := range []error{p.Flaws(), m.found.Slot} {

@@ -50,6 +50,15 @@ func (p *Pool) Place(off uint64) string {
 	return fmt.Sprintf("pool offset %d", off)
 }
 
+// ReadAt fills b with the bytes from a pool offset on.
+func (p *Pool) ReadAt(off uint64, b []byte) error {
+	bytes := p.region.Bytes()
+	if off > uint64(len(bytes)) || uint64(len(b)) > uint64(len(bytes))-off {
+		return fmt.Errorf("pool %s: read of %d bytes at offset %d: the pool has %d", p.set.File, len(b), off, len(bytes))
+	}
+	return pmem.CopyOut(b, bytes[off:off+uint64(len(b))])
+}
+
 // Leave announces that this process is about to close the pool: whoever opens it meanwhile waits instead of finding it in use.
 func (p *Pool) Leave() error {
 	if err := p.lock.leave(); err != nil {

@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/fs/volume/tree"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+)
+
+// leaves are the offsets of the leaves of the last checkpoint in a part.
+func leaves(t *testing.T, part string) (offs []uint64) {
+	t.Helper()
+	b, err := os.ReadFile(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := poolset.CurrentHeader(b[:poolset.BlockSize])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var best layout.Super
+	for _, off := range []uint64{layout.SuperOff0, layout.SuperOff1} {
+		if s, err := layout.DecodeSuper(b[off:off+layout.SuperEnd], h.PoolUUID); err == nil && s.Epoch > best.Epoch {
+			best = s
+		}
+	}
+	c := tree.Config{Bytes: b, NodeSize: int(best.NodeSize), UUID: best.PoolUUID}
+	err = tree.New(c, best.Root, best.RootBirth, int(best.Height), best.Epoch+1).Walk(true, func(off uint64, level int, _ uint64) error {
+		if level == 0 {
+			offs = append(offs, off)
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offs
+}
+
+// flipByte changes one byte of a file.
+func (r *rig) flipByte(path string, off uint64) {
+	r.t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	r.must(err)
+	defer f.Close()
+	var b [1]byte
+	_, err = f.ReadAt(b[:], int64(off))
+	r.must(err)
+	b[0] ^= 0x10
+	_, err = f.WriteAt(b[:], int64(off))
+	r.must(err)
+}
+
+// fsck runs pmemfs fsck, which must exit with code.
+func (r *rig) fsck(code int, args ...string) string {
+	r.t.Helper()
+	out, err := r.Pmemfs(append([]string{"fsck"}, args...)...)
+	got := 0
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	}
+	if got != code {
+		r.t.Errorf("fsck %q: exit code %d, want %d: %v\n%s", args, got, code, err, out)
+	}
+	return out
+}
+
+// damagedRig is unmounted, its copies are equal, and two leaves of the local one are damaged.
+func damagedRig(t *testing.T) (r *rig, want []string) {
+	t.Helper()
+	r, want = treeRig(t)
+	r.must(r.pool.Umount())
+	offs := leaves(t, r.pool.Part)
+	for _, off := range []uint64{offs[1], offs[len(offs)-1]} {
+		r.flipByte(r.pool.Part, off+300)
+	}
+	return r, want
+}
+
+// TestRepair_FromTarget: damage is named with its place, keeps the pool from being mounted, and leaves the rest to be exported; the nodes come
+// back from the replica, and both copies are equal again without a copy of the pool.
+func TestRepair_FromTarget(t *testing.T) {
+	t.Parallel()
+	r, want := damagedRig(t)
+	before := checksum(t, r.pool.Part)
+	offs := leaves(t, r.replicaPart(0))
+	out := r.fsck(4, r.pool.Config)
+	wantWords(t, "fsck", out, fmt.Sprintf("tree node at offset %d (%s, offset %d): crc: found", offs[1], r.pool.Part, offs[1]), "expected", "lost: from inode")
+	dir := r.Path("salvaged")
+	_, err := r.Pmemfs("export", r.pool.Config, dir)
+	wantText(t, "export of a damaged pool", err, "--salvage")
+	out, err = r.Pmemfs("export", "--salvage", r.pool.Config, dir)
+	if err == nil || !strings.Contains(out, "exported") || len(describeTree(t, dir)) < 20 {
+		t.Errorf("export --salvage: %v\n%s", err, out)
+	}
+	if checksum(t, r.pool.Part) != before {
+		t.Error("the pool changed without a repair")
+	}
+
+	out = r.fsck(1, "--repair", r.pool.Config)
+	wantWords(t, "fsck --repair", out, "repair: tree node at offset", "store the node of target", "clean")
+	sameCopies(t, r.pool.Part, r.replicaPart(0))
+	r.fsck(0, r.pool.Config)
+	r.must(r.pool.Mount("-o", "noatime"))
+	if log := r.Logs(); strings.Count(log, "full copy") != 1 {
+		t.Errorf("the mount after the repair copied the pool:\n%s", log)
+	}
+	if got := describeTree(t, r.pool.Mountpoint); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the repaired pool has other files")
+	}
+	r.must(r.pool.Umount())
+}
+
+// TestRepair_From: without the target, the nodes come from its pool set; a pool of another one has nothing to give.
+func TestRepair_From(t *testing.T) {
+	t.Parallel()
+	r, _ := damagedRig(t)
+	wantText(t, "mount of a damaged pool", r.pool.Mount(), "corrupt", "tree node at offset")
+	r.must(r.targets[0].Kill())
+	replica := filepath.Join(r.targets[0].Dir, set)
+	untouched := checksum(t, r.replicaPart(0))
+	wantWords(t, "repair of a replica", r.fsck(0, "--repair", replica), "clean")
+	wantWords(t, "repair without the target", r.fsck(8, "--repair", r.pool.Config), "replica to take nodes from")
+	other, err := r.NewPool("other", r.Path("other.pool"), nil)
+	r.must(err)
+	r.must(other.Make())
+	wantWords(t, "repair from another pool", r.fsck(8, "--repair", "--from", r.Path("other.set"), r.pool.Config), "holds pool")
+	r.fsck(64, "--from", replica, r.pool.Config)
+	r.fsck(1, "--repair", "--from", replica, r.pool.Config)
+	if checksum(t, r.replicaPart(0)) != untouched {
+		t.Error("the repair changed the copy that it read")
+	}
+	r.must(r.targets[0].Start())
+	r.must(r.pool.Mount())
+	r.must(r.pool.Umount())
+	r.fsck(0, r.pool.Config)
+}
