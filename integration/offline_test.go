@@ -188,6 +188,13 @@ func TestOffline_Replica(t *testing.T) {
 	}
 	_, err = r.Pmemfs("ls", replica, "no/such")
 	wantText(t, "ls of nothing", err, "no/such")
+	out, err = r.Pmemfs("dump", "--super", "--header", "--inode", "0x1", replica)
+	if err != nil || !strings.Contains(out, "super slot at 0x1000: seal") || !strings.Contains(out, "state slot 0") || !strings.Contains(out, "\"link\" is inode") {
+		t.Errorf("dump: %v\n%s", err, out)
+	}
+	if out, err = r.Pmemfs("dump", replica); err != nil || !strings.Contains(out, "node at 0x") || !strings.Contains(out, "log: ") {
+		t.Errorf("dump of everything: %v, %d bytes", err, len(out))
+	}
 	if checksum(t, part) != before {
 		t.Error("looking at the replica changed it")
 	}

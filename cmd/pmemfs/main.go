@@ -30,6 +30,7 @@ type cli struct {
 	Status  statusCmd  `cmd:"" help:"Show the state of a mount or of an unmounted pool."`
 	Promote promoteCmd `cmd:"" help:"On a target: make a replica mountable here, and fence its initiator."`
 	Fsck    fsckCmd    `cmd:"" help:"Check the file system in an unmounted pool."`
+	Dump    dumpCmd    `cmd:"" help:"Show the structure of an unmounted pool: header, super slots, log, tree nodes."`
 	Ls      lsCmd      `cmd:"" help:"List files of an unmounted pool."`
 	Cat     catCmd     `cmd:"" help:"Write the content of a file of an unmounted pool to standard output."`
 	Export  exportCmd  `cmd:"" help:"Copy all files of an unmounted pool out of it, with their attributes."`

@@ -153,13 +153,7 @@ func checkValue(k layout.Key, val []byte) error {
 	return fmt.Errorf("%w: found a key of type %d, expected %d to %d", ErrCorrupt, k.Type(), layout.TypeInode, layout.TypeOrphan)
 }
 
-func keyName(k layout.Key) string {
-	names := [...]string{layout.TypeInode: "inode", layout.TypeDirent: "name", layout.TypeExtent: "extent", layout.TypeXattr: "xattr", layout.TypeSymlink: "symlink", layout.TypeOrphan: "orphan"}
-	if t := int(k.Type()); t > 0 && t < len(names) {
-		return fmt.Sprintf("inode %d, %s %#x", k.Hi, names[t], k.Sub())
-	}
-	return fmt.Sprintf("key %#x:%#x", k.Hi, k.Lo)
-}
+func keyName(k layout.Key) string { return layout.KeyText(k) }
 
 // replay is the two passes over the log.
 type replay struct {

@@ -71,6 +71,15 @@ func (s *survey) visit(nd node, lo Key, hi *Key, doubtful bool) {
 	}
 }
 
+// Node calls head and then slot, for each slot in order, with what stands in a node that the running Survey has told of.
+func (t *Tree) Node(off uint64, head func(level int, birth uint64, n int), slot func(k Key, v []byte)) {
+	nd := t.at(off)
+	head(nd.level(), nd.birth(), nd.count())
+	for i := range nd.count() {
+		slot(nd.key(i), nd.value(i))
+	}
+}
+
 // CheckNode tells why b is not the node that should stand in the place of d, nil if it is: header, slots, order, bounds and CRC.
 func (t *Tree) CheckNode(d *Damage, b []byte) error {
 	if len(b) != t.nodeSize {
