@@ -142,3 +142,23 @@ func TestRepair_From(t *testing.T) {
 	r.must(r.pool.Umount())
 	r.fsck(0, r.pool.Config)
 }
+
+// TestRepair_SuperSlot: a lost super slot is noted, no error, and written anew; nothing is lost with it.
+func TestRepair_SuperSlot(t *testing.T) {
+	t.Parallel()
+	r, want := treeRig(t)
+	r.must(r.pool.Umount())
+	for _, off := range []uint64{layout.SuperOff0, layout.SuperOff1} {
+		r.flipByte(r.pool.Part, off+60)
+		wantWords(t, "fsck", r.fsck(0, r.pool.Config), "note: super slot ("+r.pool.Part, "seal: found", "clean")
+		wantWords(t, "fsck --repair", r.fsck(0, "--repair", r.pool.Config), "repair: super slot", "write it anew")
+		if out := r.fsck(0, r.pool.Config); out != "clean" {
+			t.Errorf("after the repair: %s", out)
+		}
+		r.must(r.pool.Mount("-o", "noatime"))
+		if got := describeTree(t, r.pool.Mountpoint); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("without the slot at %d the pool has other files", off)
+		}
+		r.must(r.pool.Umount())
+	}
+}

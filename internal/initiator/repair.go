@@ -116,7 +116,7 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 		switch {
 		case err == nil && ahead(there, m.found, r.before.Term):
 			return nil, fmt.Errorf("target %s is ahead of the local pool, which must have lost acknowledged changes: promote the replica instead of a repair", l.remote.Host)
-		case err == nil && there == m.found:
+		case err == nil && sameState(there, m.found):
 			r.claimed = append(r.claimed, l)
 			sources = append(sources, volume.Source{Name: "target " + l.remote.Host, ReadAt: l.replica.ReadAt})
 		}
@@ -124,9 +124,21 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 	return sources, nil
 }
 
+// sameState tells whether two copies recover to the same, whatever their older super slots are worth.
+func sameState(a, b volume.Recovered) bool {
+	a.Slot, b.Slot = nil, nil
+	return a == b
+}
+
 // values is steps 2 to 4.
 func (r *repair) values(ctx context.Context) (err error) {
 	m := r.m
+	if m.found.Slot != nil && len(r.Set.Replicas) > 0 && len(m.links) == 0 {
+		// The lost slot may have been the newer one. A replica that is ahead tells, and is then the copy to go on with.
+		if _, err := r.fromReplicas(ctx); err != nil {
+			return fmt.Errorf("a super slot is lost (%w), and the replicas must be asked before it is written anew: %w", m.found.Slot, err)
+		}
+	}
 	term := m.pool.State().Term + 1
 	m.vol, m.found, err = volume.Open(m.pool.Region(), volume.Options{PoolUUID: m.id.PoolUUID, Term: term, Now: m.now, NoAtime: true, ForCheck: true, WalkUpTo: math.MaxUint64})
 	if err != nil {
