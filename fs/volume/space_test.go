@@ -434,22 +434,22 @@ func TestSequentialWritesMakeFewExtents(t *testing.T) {
 // stay, it is what it was before.
 func TestStatFS_CyclesLeaveNoTrace(t *testing.T) {
 	rnd := random(t)
-	for _, stay := range []int{0, 50, 3000} {
+	for _, stay := range []int{0, 50, 2000} {
 		r := newRig(t, 64<<20, Params{})
 		for i := range stay {
 			r.fileOf(fmt.Sprint("stays", i), rnd.IntN(9000))
 		}
 		r.settle()
 		before := r.v.StatFS()
-		for range 4 {
+		for range 2 {
 			cycle := rnd.Uint64()
-			for i := range 2000 {
+			for i := range 1000 {
 				r.fileOf(fmt.Sprint(cycle, i), rnd.IntN(9000)*(i%2))
 				if st := r.v.StatFS(); st.Free > before.Free || st.Avail > st.Free || st.Free > st.Blocks {
 					t.Fatalf("while files were made %+v, before %+v", st, before)
 				}
 			}
-			for _, i := range rnd.Perm(2000) {
+			for _, i := range rnd.Perm(1000) {
 				if err := r.v.Unlink(Root, fmt.Sprint(cycle, i)); err != nil {
 					t.Fatal(err)
 				}

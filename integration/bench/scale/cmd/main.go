@@ -105,5 +105,5 @@ func (r *run) report(what string, value, bound float64, unit string) {
 		verdict = "BROKEN"
 		r.broken++
 	}
-	fmt.Printf("%-62s %10.3f %-5s (below %g)  %s\n", what, value, unit, bound, verdict)
+	fmt.Printf("%-62s %10.3f %-5s (below %.4g)  %s\n", what, value, unit, bound, verdict)
 }
