@@ -3,6 +3,7 @@ package volume
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/pmemfs/pmemfs/fs/volume/alloc"
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
@@ -144,6 +145,11 @@ func open(r pmem.Region, o Options) (*Volume, Recovered, error) {
 	}
 	v := newVolume(r, o, s.best)
 	rec, err := v.recover(read, &s)
+	if errors.Is(err, ErrCorrupt) && o.WalkUpTo < math.MaxUint64 { // the tree has the last word, not a snapshot of the allocator
+		o.WalkUpTo = math.MaxUint64
+		v = newVolume(r, o, s.best)
+		rec, err = v.recover(read, &s)
+	}
 	if err != nil {
 		return nil, Recovered{}, err
 	}
