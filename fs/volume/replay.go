@@ -17,8 +17,9 @@ import (
 //
 // Everything that some recoverable state refers to is marked before the first node is allocated: 1 nodes and blocks of
 // the tree; 2 nodes of the other slot's tree; 3 blocks that any record maps. Then 4 the records are applied to the
-// tree, in the next epoch. What they freed, and nodes of the other tree only, stay allocated until the flip after the
-// next. A snapshot of the allocator, if the super has one, takes the place of 1 and 2.
+// tree, in the next epoch. What they freed stays allocated until the flip after the next; nodes of the other tree only, until
+// the next, which overwrites that slot. A snapshot of the allocator, if the super has one, takes the place of 1 and 2, and both
+// ways must lead to the same: one mount may go one way, and the mount that replays its records the other.
 func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recovered, error) {
 	restored := v.restore(&s.best)
 	if !restored {
@@ -28,6 +29,9 @@ func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recov
 		if s.both {
 			s.damage = v.markOther(&s.other)
 		}
+	}
+	if !s.both {
+		v.space.freeDropped(&v.waiting)
 	}
 	pos, rec, err := v.replayLog(read, s)
 	if err != nil {
@@ -85,13 +89,13 @@ func (v *Volume) markTree() error {
 	})
 }
 
-// markOther marks the nodes that only the other slot's tree has. They are dropped by the epoch of the best slot. An error
+// markOther marks the nodes that only the other slot's tree has. The epoch of the best slot dropped them. An error
 // says that this tree is damaged; nothing needs it then.
 func (v *Volume) markOther(s *layout.Super) error {
 	t := tree.New(v.treeConfig(), s.Root, s.RootBirth, int(s.Height), s.Epoch+1)
 	return t.Walk(false, func(off uint64, _ int, _ uint64) error {
 		if v.space.MarkNode(off) {
-			v.dropped.nodes = append(v.dropped.nodes, off)
+			v.waiting.nodes = append(v.waiting.nodes, off)
 		}
 		return nil
 	}, nil)
@@ -191,7 +195,7 @@ func (p *replay) run(blk, n uint64) error {
 }
 
 // take marks those blocks as used. Some of them may be used already, by a value of the tree that a record replaces or
-// removes, but by nothing else.
+// removes, but by nothing else. The nodes of the other slot's tree give way: who wrote the record had found that tree damaged.
 func (p *replay) take() error {
 	slices.SortFunc(p.keys, layout.Key.Compare)
 	p.keys = slices.Compact(p.keys)
@@ -201,12 +205,27 @@ func (p *replay) take() error {
 		return nil
 	}
 	for _, r := range subtract(p.runs, p.base) {
-		if !p.v.space.MarkData(r.Off, r.Len) {
+		if !p.v.space.MarkData(r.Off, r.Len) && !(p.v.giveWay(r) && p.v.space.MarkData(r.Off, r.Len)) {
 			return fmt.Errorf("%w: log: found blocks %d to %d mapped by a record and in use by something else too, expected free ones",
 				ErrCorrupt, r.Off, r.Off+r.Len-1)
 		}
 	}
 	return nil
+}
+
+// giveWay frees the nodes of the other slot's tree alone that lie in a run of blocks, and tells whether there were any.
+func (v *Volume) giveWay(r pmem.Range) bool {
+	left := v.waiting.nodes[:0]
+	for _, off := range v.waiting.nodes {
+		if blk := off / layout.BlockSize; blk < r.Off || blk >= r.Off+r.Len {
+			left = append(left, off)
+			continue
+		}
+		v.space.releaseNode(off)
+	}
+	gone := len(left) < len(v.waiting.nodes)
+	v.waiting.nodes = left
+	return gone
 }
 
 // mapped is what the values of the touched keys map now.

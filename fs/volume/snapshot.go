@@ -79,7 +79,7 @@ func (v *Volume) restore(s *layout.Super) bool {
 	if layout.Sum64(s.HashKey, b) != s.SnapSum || snapshot.Decode(b, s.Epoch, v.markNodes, v.space.MarkData, v.dropNodes) != nil ||
 		v.space.nodes*uint64(s.NodeSize) <= v.opts.WalkUpTo {
 		v.space = newSpace(s)
-		v.dropped.reset()
+		v.waiting.reset()
 		return false
 	}
 	return true
@@ -109,7 +109,7 @@ func (v *Volume) dropNodes(first, n uint64) bool {
 		if v.space.MarkNode(i * size) {
 			return false // it was not
 		}
-		v.dropped.nodes = append(v.dropped.nodes, i*size)
+		v.waiting.nodes = append(v.waiting.nodes, i*size)
 	}
 	return true
 }
