@@ -145,10 +145,12 @@ func open(r pmem.Region, o Options) (*Volume, Recovered, error) {
 	}
 	v := newVolume(r, o, s.best)
 	rec, err := v.recover(read, &s)
-	if errors.Is(err, ErrCorrupt) && o.WalkUpTo < math.MaxUint64 { // the tree has the last word, not a snapshot of the allocator
+	if errors.Is(err, ErrCorrupt) && s.best.SnapLen > 0 && o.WalkUpTo < math.MaxUint64 { // the tree has the last word
+		misled := err
 		o.WalkUpTo = math.MaxUint64
 		v = newVolume(r, o, s.best)
 		rec, err = v.recover(read, &s)
+		rec.Misled = misled
 	}
 	if err != nil {
 		return nil, Recovered{}, err

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
+	"github.com/pmemfs/pmemfs/fs/volume/snapshot"
 )
 
 // unmount does what a committer does at the end.
@@ -240,5 +241,27 @@ func TestSnapshot_AfterOneThatWasNotUsed(t *testing.T) {
 		if !r.remount() || r.rec.Replayed < 10 {
 			t.Errorf("other slot lost too: %v: %+v", slotToo, r.rec)
 		}
+	}
+}
+
+// A snapshot with a right sum that does not fit the log is reported, and the tree is walked.
+func TestSnapshot_ThatLies(t *testing.T) {
+	r := newRig(t, 2<<20, Params{NodeSize: 1024})
+	ino := r.file("f")
+	r.flip()
+	super := r.v.super
+	r.write(ino, 0, pattern(4096, 1))
+	r.commit()
+	lie := snapshot.Append(nil, super.Epoch, snapshot.Space{Nodes: r.v.space.EachNode, Data: r.v.space.EachData, Dropped: r.v.eachDropped})
+	super.SnapLen, super.SnapSum = uint64(len(lie)), layout.Sum64(super.HashKey, lie)
+	copy(r.media[super.SnapOff:], lie)
+	off := layout.SuperOff(super.Epoch)
+	super.Encode(r.media[off : off+layout.BlockSize])
+	resealSuper(r.media, off)
+	if r.remount() || r.rec.Misled == nil || r.rec.Replayed != 1 {
+		t.Errorf("found %+v", r.rec)
+	}
+	if got := r.content(ino); !bytes.Equal(got, pattern(4096, 1)) {
+		t.Error("the content is lost")
 	}
 }

@@ -130,6 +130,8 @@ type Recovered struct {
 	// Slot says why the other super slot does not count, nil if it holds a valid older state. A crash during a
 	// checkpoint leaves it torn, so alone it is no reason to refuse the pool.
 	Slot error
+	// Misled says what did not fit the snapshot of the allocator that the super has, nil if all did. The tree was walked then.
+	Misled error
 }
 
 // Job is one drain that every copy executes: Ranges persistent first, then Seal stored and persistent. Jobs are

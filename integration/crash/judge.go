@@ -38,6 +38,9 @@ func (j *judge) image(b []byte, l *line, flipping, deep bool) (lsn, clock uint64
 	if rec.Slot != nil && !flipping {
 		return 0, 0, fmt.Errorf("no checkpoint is under way, and still only one super slot is a state to fall back to: %w", rec.Slot)
 	}
+	if rec.Misled != nil {
+		return 0, 0, fmt.Errorf("the snapshot of the allocator differs from what a walk finds: %w", rec.Misled)
+	}
 	st, err := j.known(v, rec, l)
 	if err != nil {
 		return 0, 0, err

@@ -185,6 +185,9 @@ func (m *Mounted) recover(term uint64) error {
 		return inParts(m.Set, err)
 	}
 	m.vol = vol
+	if found.Misled != nil {
+		m.Log.WithError(inParts(m.Set, found.Misled)).Warn("the snapshot of the allocator does not fit the log, so the tree was walked; unmount, run pmemfs fsck, and report this as a bug")
+	}
 	m.Log.WithFields(logrus.Fields{
 		"pool": m.id.PoolUUID, "term": term, "epoch": found.Epoch, "lsn": found.LSN, "replayed": found.Replayed, "orphans": found.Orphans, "snapshot": found.Snapshot,
 	}).Info("recovered")
