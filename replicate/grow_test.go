@@ -51,7 +51,7 @@ func TestMachine_Grow(t *testing.T) {
 
 // A refusal, and an answer that grants too little, end the request alone. Only a fenced session ends.
 func TestMachine_GrowRefused(t *testing.T) {
-	for s := wire.StatusVersion; s <= wire.StatusNoSpace; s++ {
+	for s := wire.StatusVersion; s <= wire.StatusPoolSet; s++ {
 		b := newBench(t, testTimeout)
 		b.inSync()
 		b.drain(1)

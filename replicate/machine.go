@@ -288,7 +288,7 @@ var errDrains = fmt.Errorf("%w: more than %d drains in flight", ErrOrder, MaxInF
 // isSticky says whether an answer of the target means that trying again within the timeout is of no use.
 func isSticky(s wire.Status) bool {
 	switch s {
-	case wire.StatusBusy, wire.StatusIO, wire.StatusNoPool, wire.StatusNoSession:
+	case wire.StatusBusy, wire.StatusIO, wire.StatusNoPool, wire.StatusNoSession, wire.StatusPoolSet:
 		return false
 	}
 	return true

@@ -398,7 +398,7 @@ func TestMachine_StateUnderTheClaimCounts(t *testing.T) {
 }
 
 func TestMachine_RefusalsOfClaim(t *testing.T) {
-	for s := wire.StatusVersion; s <= wire.StatusNoSpace; s++ {
+	for s := wire.StatusVersion; s <= wire.StatusPoolSet; s++ {
 		first := newBench(t, testTimeout)
 		first.hello(peerState())
 		first.step(Event{Kind: EvClaim, Term: 6})

@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -120,13 +121,17 @@ func growCopy(path string, c *localCopy, size uint64) error {
 	have, err := c.pool.SizeWith(set)
 	switch {
 	case errors.Is(err, pool.ErrGrowth):
-		return refuse(wire.StatusTooSmall, "%v", err)
+		return refuse(wire.StatusPoolSet, "%v", err)
 	case err != nil:
 		return err
 	case have < size:
 		return refuse(wire.StatusTooSmall, "the pool set file %s names %d bytes, %d are wanted", path, have, size)
 	}
-	return c.pool.Grow(set)
+	err = c.pool.Grow(set)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) { // a new part, not the pool
+		return refuse(wire.StatusPoolSet, "%v", err)
+	}
+	return err
 }
 
 func (c *localCopy) region() pmem.Region { return c.pool.Region() }

@@ -52,6 +52,8 @@ func asRefusal(err error) *Refusal {
 		status = wire.StatusDurability
 	case errors.Is(err, pool.ErrNotPool), is[*poolset.CorruptError](err), is[*pmem.SizeError](err):
 		status = wire.StatusCorrupt
+	case errors.Is(err, pool.ErrPoolSet):
+		status = wire.StatusPoolSet
 	case is[*pool.DiskFullError](err):
 		status = wire.StatusNoSpace
 	case errors.Is(err, fs.ErrNotExist):

@@ -127,9 +127,17 @@ func TestServe_GrowRefused(t *testing.T) {
 	r.sizes(1 << 50)
 	refused(wire.StatusNoSpace, "bytes are required", g.Session, 1<<50)
 	r.sizes(partSize/2, 4*partSize)
-	refused(wire.StatusTooSmall, "line 2", g.Session, 2*partSize)
+	refused(wire.StatusPoolSet, "line 2", g.Session, 2*partSize)
+	r.set("p.set", fmt.Sprintf("PMEMPOOLSET\n%d %s\n%d %s/none/x\n", partSize, r.part(), partSize, r.dir))
+	refused(wire.StatusPoolSet, "line 3", g.Session, 2*partSize)
+	other := filepath.Join(r.dir, "other")
+	if err := os.WriteFile(other, []byte("not ours"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.set("p.set", fmt.Sprintf("PMEMPOOLSET\n%d %s\n%d %s\n", partSize, r.part(), partSize, other))
+	refused(wire.StatusPoolSet, "other holds 8 bytes", g.Session, 2*partSize)
 	r.set("p.set", "PMEMPOOLSET\nnonsense\n")
-	refused(wire.StatusBadRequest, "line 2", g.Session, 2*partSize)
+	refused(wire.StatusPoolSet, "line 2", g.Session, 2*partSize)
 	if _, err := r.dial().grow(g.Session, partSize); err == nil {
 		t.Error("a connection that claimed nothing was answered")
 	}

@@ -69,9 +69,9 @@ func readSet(path string) (*poolset.Set, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, refuse(wire.StatusNoPool, "there is no pool set file %s", path)
 	case err != nil:
-		return nil, refuse(wire.StatusBadRequest, "%v", err)
+		return nil, refuse(wire.StatusPoolSet, "%v", err)
 	case len(set.Replicas) > 0:
-		return nil, refuse(wire.StatusBadRequest, "pool set %s has a REPLICA line: a target serves the end of the chain, remove the line", path)
+		return nil, refuse(wire.StatusPoolSet, "pool set %s has a REPLICA line: a target serves the end of the chain, remove the line", path)
 	}
 	return set, nil
 }

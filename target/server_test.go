@@ -100,8 +100,8 @@ func TestServe_Refusals(t *testing.T) {
 	for _, name := range []string{"", "../p.set", "/p.set", "a/../../p.set", ".", strings.Repeat("x", 300), "p\x00.set"} {
 		wantStatus(t, ask(wire.TypeHello, &wire.Hello{Pool: name}), wire.StatusBadRequest, "name")
 	}
-	wantStatus(t, ask(wire.TypeHello, &wire.Hello{Pool: "replica.set"}), wire.StatusBadRequest, "REPLICA")
-	wantStatus(t, ask(wire.TypeHello, &wire.Hello{Pool: "broken.set"}), wire.StatusBadRequest, "line 2")
+	wantStatus(t, ask(wire.TypeHello, &wire.Hello{Pool: "replica.set"}), wire.StatusPoolSet, "REPLICA")
+	wantStatus(t, ask(wire.TypeHello, &wire.Hello{Pool: "broken.set"}), wire.StatusPoolSet, "line 2")
 	wantStatus(t, ask(wire.TypeCreate, &wire.Create{Pool: "p.set", PoolSize: partSize + 1}), wire.StatusTooSmall, "p.set")
 	if _, err := os.Stat(r.part()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a refused CREATE left a part: %v", err)

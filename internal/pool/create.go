@@ -179,7 +179,7 @@ func openEmpty(set *poolset.Set, p poolset.Part) (*os.File, error) {
 		return nil, notRegular(set, p, fi)
 	}
 	if fi.Size() != 0 {
-		return nil, fmt.Errorf("%s holds %d bytes: %w: remove the old pool first, or choose another path", p.Path, fi.Size(), fs.ErrExist)
+		return nil, fmt.Errorf("%s holds %d bytes: %w: remove it if nobody needs what it holds, or choose another path", p.Path, fi.Size(), fs.ErrExist)
 	}
 	return os.OpenFile(p.Path, os.O_RDWR, 0)
 }

@@ -81,8 +81,8 @@ func decode(set *poolset.Set, block []byte, size uint64) (Info, error) {
 		return Info{}, fmt.Errorf("pool %s, part %s: %w", set.File, set.Parts[0].Path, notPool(block, err))
 	}
 	if info.Header.PoolSize != size {
-		return Info{}, fmt.Errorf("pool %s: the header says %d bytes, the parts of the pool set have %d together: "+
-			"correct the pool set", set.File, info.Header.PoolSize, size)
+		return Info{}, fmt.Errorf("pool %s: the header says %d bytes, the parts of the pool set have %d together: %w",
+			set.File, info.Header.PoolSize, size, ErrPoolSet)
 	}
 	info.stored, info.slot, err = poolset.CurrentState(block, info.Header.PoolUUID)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 var (
 	// ErrNotPool: the parts hold something else.
 	ErrNotPool = errors.New("not a pmemfs pool")
+	// ErrPoolSet: the pool set file names other parts than the pool has.
+	ErrPoolSet = errors.New("correct the pool set")
 	// ErrVersion: another version of the program made the pool.
 	ErrVersion = errors.New("pool format is not supported")
 )

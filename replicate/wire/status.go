@@ -26,6 +26,7 @@ const (
 	StatusSplitBrain
 	StatusCorrupt
 	StatusNoSpace
+	StatusPoolSet // the target's pool set file
 )
 
 var statusTexts = [...]string{
@@ -45,6 +46,7 @@ var statusTexts = [...]string{
 	StatusSplitBrain:   "both copies were written independently: decide which copy to keep, and make the other anew",
 	StatusCorrupt:      "the target's copy is damaged: see the target's log, remove that copy and make it anew",
 	StatusNoSpace:      "there is no room for the target's copy: make room on its file system, or name a part on another one in its pool set file",
+	StatusPoolSet:      "the pool set file on the target is not right: correct it there, then try again",
 }
 
 func (s Status) Error() string {

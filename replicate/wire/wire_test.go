@@ -204,7 +204,7 @@ func TestRefusal(t *testing.T) {
 	if err := Refusal(Frame{Type: TypeClaim | Answer, Status: StatusFenced, Body: AppendRefusal(nil, "x", nil)}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("fenced without state: %v", err)
 	}
-	for s := StatusOK; s <= StatusNoSpace; s++ {
+	for s := StatusOK; s <= StatusPoolSet; s++ {
 		if s.Error() == "" || strings.Contains(s.Error(), "unknown") {
 			t.Errorf("status %d has no text", s)
 		}
