@@ -208,16 +208,16 @@ func dropUnfinished(path string) error {
 	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
 		return err
 	}
-	if zeros, err := onlyZeros(f); err != nil || !zeros {
+	if zeros, err := onlyZeros(f, 0); err != nil || !zeros {
 		return err
 	}
 	return f.Truncate(0)
 }
 
-// onlyZeros reads all of f that is no hole.
-func onlyZeros(f *os.File) (bool, error) {
+// onlyZeros reads all of f from off on that is no hole.
+func onlyZeros(f *os.File, off int64) (bool, error) {
 	buf, zero := make([]byte, 1<<20), make([]byte, 1<<20)
-	for off := int64(0); ; {
+	for {
 		at, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			return true, nil

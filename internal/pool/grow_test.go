@@ -111,6 +111,51 @@ func TestOpen_SetAheadOfThePool(t *testing.T) {
 	mustClose(t, p)
 }
 
+// A part before the last that was made longer would push the ones behind it out of the pool, or to other offsets.
+func TestOpen_LongerPartBeforeTheLast(t *testing.T) {
+	const half = testSize / 2
+	for name, c := range map[string]struct {
+		auto          bool
+		file, in, set uint64 // bytes of the first part: its file, and what the set says; where data are in the second one
+	}{
+		"AUTO, the second part falls out":     {auto: true, file: testSize, in: half - 1},
+		"AUTO, the second part is cut off":    {auto: true, file: testSize - 4096, in: half - 1},
+		"a size, the second part falls out":   {file: testSize, set: testSize, in: 0},
+		"a size, the second part is cut off":  {file: testSize, set: testSize - 4096, in: half - 1},
+		"a size that the file does not have":  {file: half, set: testSize, in: 0},
+		"AUTO, data in the middle of the end": {auto: true, file: testSize, in: half / 2},
+	} {
+		set := newSet(t, memoryDir, half, half)
+		p := mustCreate(t, set, CreateOptions{Durability: Memory})
+		p.Region().Bytes()[half+c.in] = 1
+		mustClose(t, p)
+		if err := os.Truncate(set.Parts[0].Path, int64(c.file)); err != nil {
+			t.Fatal(err)
+		}
+		longer := resized(t, set, max(c.set, half), half)
+		longer.Parts[0].Auto = c.auto
+		before := sizes(t, set)
+		if _, err := Inspect(longer); err == nil {
+			t.Errorf("%s: Inspect takes it", name)
+		}
+		if p, err := Open(longer, OpenOptions{}); err == nil {
+			t.Errorf("%s: opened", name)
+			mustClose(t, p)
+		}
+		if after := sizes(t, set); after != before {
+			t.Errorf("%s: before\n%safter\n%s", name, before, after)
+		}
+		if err := os.Truncate(set.Parts[0].Path, half); err != nil {
+			t.Fatal(err)
+		}
+		p = mustOpen(t, set, OpenOptions{})
+		if p.Region().Bytes()[half+c.in] != 1 {
+			t.Errorf("%s: the byte is lost", name)
+		}
+		mustClose(t, p)
+	}
+}
+
 func TestGrow_RefusalChangesNothing(t *testing.T) {
 	set := newPool(t)
 	dir := filepath.Dir(set.Parts[0].Path)

@@ -3,9 +3,12 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
@@ -18,7 +21,10 @@ func partsOf(set *poolset.Set) ([]pmem.Part, error) {
 	left := headerSize(set)
 	for _, p := range set.Parts {
 		if left == 0 {
-			break
+			if err := checkUnused(set, p, 0); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		found, err := partSize(set, p)
 		if err != nil {
@@ -27,7 +33,12 @@ func partsOf(set *poolset.Set) ([]pmem.Part, error) {
 		if p.Auto {
 			p.Size = found - found%poolset.BlockSize
 		}
-		p.Size = min(p.Size, left)
+		if p.Size > left {
+			p.Size = left
+			if err := checkUnused(set, p, left); err != nil {
+				return nil, err
+			}
+		}
 		left -= p.Size
 		if found < p.Size || p.Size == 0 {
 			return nil, fmt.Errorf("pool %s, line %d: %w", set.File, p.Line,
@@ -36,6 +47,32 @@ func partsOf(set *poolset.Set) ([]pmem.Part, error) {
 		parts = append(parts, pmem.Part{Path: p.Path, Size: p.Size})
 	}
 	return parts, nil
+}
+
+// checkUnused tests that the file of a part holds nothing but zeros from the byte used on, if it is that long or there at all: a growth
+// that has not happened, or was interrupted, leaves no more. Other bytes are those of a pool in which a part before the last was made longer
+// since. The parts behind it would be cut off, or stand at the wrong offset, and what they hold be lost.
+func checkUnused(set *poolset.Set, p poolset.Part, used uint64) error {
+	f, err := os.OpenFile(p.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not block
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pool %s, line %d: part: %w", set.File, p.Line, err)
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return err
+	}
+	zeros, err := onlyZeros(f, int64(used))
+	if err == nil && !zeros {
+		err = fmt.Errorf("part %s holds data from byte %d on, where the parts up to there have all bytes of the pool: "+
+			"give the parts before it the sizes that they had, or take out a part that never belonged to the pool", p.Path, used)
+	}
+	if err != nil {
+		return fmt.Errorf("pool %s, line %d: %w", set.File, p.Line, err)
+	}
+	return nil
 }
 
 // partSize is the size of the file of a part.
