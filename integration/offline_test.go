@@ -173,6 +173,7 @@ func TestOffline_Replica(t *testing.T) {
 	}
 	_, err = r.Pmemfs("export", replica, dir)
 	wantText(t, "export into a directory that is not empty", err, "not empty")
+	r.exportTooLarge(replica)
 	out, err = r.Pmemfs("cat", replica, "dir/plain")
 	if err != nil || out != strings.TrimSpace(strings.Repeat("content ", 5000)) {
 		t.Errorf("cat: %v, %d bytes", err, len(out))
@@ -191,6 +192,10 @@ func TestOffline_Replica(t *testing.T) {
 	out, err = r.Pmemfs("dump", "--super", "--header", "--inode", "0x1", replica)
 	if err != nil || !strings.Contains(out, "super slot at 0x1000: seal") || !strings.Contains(out, "state slot 0") || !strings.Contains(out, "\"link\" is inode") {
 		t.Errorf("dump: %v\n%s", err, out)
+	}
+	out, err = r.Pmemfs("dump", "--inode", "0", replica)
+	if err != nil || out != "" {
+		t.Errorf("dump of inode 0, the orphans: %v\n%s", err, out)
 	}
 	if out, err = r.Pmemfs("dump", replica); err != nil || !strings.Contains(out, "node at 0x") || !strings.Contains(out, "log: ") {
 		t.Errorf("dump of everything: %v, %d bytes", err, len(out))
@@ -266,6 +271,20 @@ func TestReadOnly_Inconsistent(t *testing.T) {
 	r.must(replica.Umount())
 	if out, err := r.Pmemfs("ls", "--inconsistent", replica.Config); err != nil || out != "f" {
 		t.Errorf("ls --inconsistent: %q, %v", out, err)
+	}
+}
+
+// exportTooLarge: a directory without room is said to be so once, and nothing more is tried.
+func (r *rig) exportTooLarge(config string) {
+	r.t.Helper()
+	dir := r.Path("small")
+	r.must(os.Mkdir(dir, 0o700))
+	r.must(unix.Mount("none", dir, "tmpfs", 0, "size=16k"))
+	defer func() { r.must(unix.Unmount(dir, 0)) }()
+	out, err := r.Pmemfs("export", config, dir)
+	wantText(r.t, "export without room", err, dir+" is not whole", "no space left on device", "make room")
+	if text := fmt.Sprint(err); strings.Count(text, "no space left") != 1 || strings.Contains(text, "could not be read") || strings.Contains(out, "exported") {
+		r.t.Errorf("export without room: %v\n%s", err, out)
 	}
 }
 

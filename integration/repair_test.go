@@ -96,6 +96,7 @@ func TestRepair_FromTarget(t *testing.T) {
 	dir := r.Path("salvaged")
 	_, err := r.Pmemfs("export", r.pool.Config, dir)
 	wantText(t, "export of a damaged pool", err, "--salvage")
+	wantWords(t, "fsck", out, "errors; `pmemfs fsck --repair "+r.pool.Config+"`")
 	out, err = r.Pmemfs("export", "--salvage", r.pool.Config, dir)
 	if err == nil || !strings.Contains(out, "exported") || len(describeTree(t, dir)) < 20 {
 		t.Errorf("export --salvage: %v\n%s", err, out)
@@ -128,6 +129,9 @@ func TestRepair_From(t *testing.T) {
 	untouched := checksum(t, r.replicaPart(0))
 	wantWords(t, "repair of a replica", r.fsck(0, "--repair", replica), "clean")
 	wantWords(t, "repair without the target", r.fsck(8, "--repair", r.pool.Config), "replica to take nodes from")
+	alone, err := r.NewPool("alone", r.pool.Part, nil)
+	r.must(err)
+	wantWords(t, "repair without a replica", r.fsck(8, "--repair", alone.Config), "not repaired: tree node", "that cannot be repaired", "export --salvage "+alone.Config)
 	other, err := r.NewPool("other", r.Path("other.pool"), nil)
 	r.must(err)
 	r.must(other.Make())

@@ -11,12 +11,12 @@ import (
 )
 
 type dumpCmd struct {
-	Config string `arg:"" help:"Configuration or pool set file of a pool that is not mounted; also that of a replica."`
-	Header bool   `help:"Only the header and the state slots; these options can be combined."`
-	Super  bool   `help:"Only the super slots."`
-	Log    bool   `help:"Only the records of the log that a mount would replay, with their operations."`
-	Node   uint64 `placeholder:"OFF" help:"Only the tree node at this pool offset, with its keys and values."`
-	Inode  uint64 `placeholder:"INO" help:"Only the keys and values of this inode."`
+	Config string  `arg:"" help:"Configuration or pool set file of a pool that is not mounted; also that of a replica."`
+	Header bool    `help:"Only the header and the state slots; these options can be combined."`
+	Super  bool    `help:"Only the super slots."`
+	Log    bool    `help:"Only the records of the log that a mount would replay, with their operations."`
+	Node   uint64  `placeholder:"OFF" help:"Only the tree node at this pool offset, with its keys and values."`
+	Inode  *uint64 `placeholder:"INO" help:"Only the keys and values of this inode; 0: the orphans."`
 }
 
 // Run writes the structure of a pool; without options all of it. Nodes and inodes are those of the last checkpoint.
@@ -32,11 +32,11 @@ func (c *dumpCmd) Run() error {
 	out := bufio.NewWriter(os.Stdout)
 	d := &inspect.Dumper{Bytes: p.Region().Bytes(), UUID: p.Header().PoolUUID, Out: out}
 	fault := pmem.Guard(func() { err = c.dump(d) })
-	return errors.Join(err, fault, out.Flush(), p.Close())
+	return errors.Join(flush(out, errors.Join(err, fault)), p.Close())
 }
 
 func (c *dumpCmd) dump(d *inspect.Dumper) (err error) {
-	all := !c.Header && !c.Super && !c.Log && c.Node == 0 && c.Inode == 0
+	all := !c.Header && !c.Super && !c.Log && c.Node == 0 && c.Inode == nil
 	for _, part := range []struct {
 		wanted bool
 		write  func() error
@@ -45,7 +45,7 @@ func (c *dumpCmd) dump(d *inspect.Dumper) (err error) {
 		{all || c.Super, d.Supers},
 		{all || c.Log, d.Log},
 		{all || c.Node != 0, func() error { return d.Nodes(c.Node) }},
-		{c.Inode != 0, func() error { return d.Inode(c.Inode) }},
+		{c.Inode != nil, func() error { return d.Inode(*c.Inode) }},
 	} {
 		if part.wanted {
 			err = errors.Join(err, part.write())

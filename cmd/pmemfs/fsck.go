@@ -40,7 +40,7 @@ func (c *fsckCmd) Run() error {
 	found, notes, err := c.check(set)
 	if err == nil && c.Repair && found+notes > 0 {
 		if err := c.repair(cfg, set); err != nil {
-			return &exitError{exitOperational, err}
+			return &exitError{exitOperational, adviseRepair(err, c.Config)}
 		}
 		fmt.Println("check again")
 		var left int
@@ -51,11 +51,19 @@ func (c *fsckCmd) Run() error {
 	}
 	switch {
 	case err != nil:
-		return &exitError{exitOperational, err}
+		return &exitError{exitOperational, adviseLost(err)}
 	case found > 0:
-		return &exitError{exitErrorsLeft, fmt.Errorf("%s: %d errors", set.File, found)}
+		return &exitError{exitErrorsLeft, fmt.Errorf("%s: %d errors; %s", set.File, found, c.next())}
 	}
 	return nil
+}
+
+// next is what can be done about errors.
+func (c *fsckCmd) next() string {
+	if c.Repair {
+		return fmt.Sprintf("they cannot be repaired: promote a replica on its target, or take what is left with `pmemfs export --salvage %s DIR`", c.Config)
+	}
+	return fmt.Sprintf("`pmemfs fsck --repair %s` puts right what can be proven", c.Config)
 }
 
 // check prints what is wrong, without a change, and counts it.

@@ -44,12 +44,24 @@ func (l *look) at(config, role string, fn func(v *volume.Volume, out *bufio.Writ
 	}
 	v, _, err := volume.OpenReadOnly(p.Region(), p.Header().PoolUUID, salvage)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w; see pmemfs fsck, or take what is left with --salvage", set.File, err), p.Close())
+		next := "see pmemfs fsck, or take what is left with --salvage"
+		if l.Salvage {
+			next = "nothing is left that could be taken: look at a replica"
+		}
+		return errors.Join(fmt.Errorf("%s: %w; %s", set.File, err, next), p.Close())
 	}
 	out := bufio.NewWriter(os.Stdout)
-	err = errors.Join(fn(v, out), out.Flush(), p.Close())
+	err = errors.Join(flush(out, fn(v, out)), p.Close())
 	if err == nil && l.failed > 0 {
 		err = &exitError{exitPartly, fmt.Errorf("%s: %d things could not be read", set.File, l.failed)}
+	}
+	return err
+}
+
+// flush writes the rest of out, after an error too. A buffer says once more what went wrong before, which is told once.
+func flush(out *bufio.Writer, err error) error {
+	if failed := out.Flush(); !errors.Is(err, failed) {
+		return errors.Join(err, failed)
 	}
 	return err
 }

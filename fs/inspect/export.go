@@ -26,9 +26,11 @@ type Exporter struct {
 	visited map[volume.Ino]bool   // directories
 	buf     []byte
 	value   []byte
+	full    error // the first that says that there is no room; nothing is copied any more
 }
 
-// Export copies everything to dir, which must be empty, or not there. Its error says that nothing can be copied at all.
+// Export copies everything to dir, which must be empty, or not there. Its error says that nothing can be copied at all, or that dir had no
+// room for the rest.
 func (e *Exporter) Export(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -48,13 +50,22 @@ func (e *Exporter) Export(dir string) error {
 		return err
 	}
 	e.content(root, &a, "")
+	if e.full != nil {
+		return fmt.Errorf("%s is not whole, %d files are in it: %w: make room there or choose another directory, remove what was copied, and export again", dir, e.Files, e.full)
+	}
 	return nil
 }
 
 func (e *Exporter) failed(path string, err error) {
-	if err != nil {
-		e.Report(fmt.Errorf("/%s: %w", show(path), err))
+	if err == nil {
+		return
 	}
+	err = fmt.Errorf("/%s: %w", show(path), err)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		e.full = err
+		return
+	}
+	e.Report(err)
 }
 
 // content fills the directory that is open as at. Its own attributes come last: a copy into it changes its times.
@@ -64,6 +75,9 @@ func (e *Exporter) content(at *os.File, a *volume.Attr, path string) {
 	list, err := entries(e.Volume, a.Ino)
 	e.failed(path, err)
 	for _, ent := range list {
+		if e.full != nil {
+			return
+		}
 		below := strings.TrimPrefix(path+"/"+ent.Name, "/")
 		if err := checkName(ent.Name); err != nil {
 			e.failed(path, err)
@@ -86,7 +100,7 @@ func (e *Exporter) entry(at *os.File, name string, ino volume.Ino, path string) 
 	if first, ok := e.linked[ino]; ok {
 		return unix.Linkat(int(e.root.Fd()), first, int(at.Fd()), name, 0)
 	}
-	if err := e.file(at, name, &a); err != nil {
+	if err := e.file(at, name, &a, path); err != nil || e.full != nil {
 		return err
 	}
 	if a.Nlink > 1 {
@@ -115,11 +129,11 @@ func (e *Exporter) dir(at *os.File, name string, a *volume.Attr, path string) er
 }
 
 // file makes what is no directory, with its content.
-func (e *Exporter) file(at *os.File, name string, a *volume.Attr) error {
+func (e *Exporter) file(at *os.File, name string, a *volume.Attr, path string) error {
 	dirfd := int(at.Fd())
 	switch typ := a.Mode & syscall.S_IFMT; typ {
 	case syscall.S_IFREG:
-		return e.regular(dirfd, name, a)
+		return e.regular(dirfd, name, a, path)
 	case syscall.S_IFLNK:
 		target, err := e.Volume.Readlink(a.Ino)
 		if err != nil {
@@ -133,7 +147,7 @@ func (e *Exporter) file(at *os.File, name string, a *volume.Attr) error {
 	}
 }
 
-func (e *Exporter) regular(dirfd int, name string, a *volume.Attr) error {
+func (e *Exporter) regular(dirfd int, name string, a *volume.Attr, path string) error {
 	fd, err := unix.Openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -142,7 +156,7 @@ func (e *Exporter) regular(dirfd int, name string, a *volume.Attr) error {
 	err = f.Truncate(int64(a.Size))
 	if err == nil {
 		if lost := copyContent(e.Volume, a.Ino, a.Size, f, e.buf); lost != nil {
-			e.Report(fmt.Errorf("content of %s (inode %d): %w", show(name), a.Ino, lost))
+			e.failed(path, fmt.Errorf("content of inode %d: %w", a.Ino, lost))
 		}
 	}
 	return errors.Join(err, f.Close())

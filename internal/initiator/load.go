@@ -3,6 +3,7 @@ package initiator
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -43,8 +44,9 @@ func startsWithPoolSet(path string) (bool, error) {
 		return false, fmt.Errorf("configuration: %w", err)
 	}
 	defer f.Close()
-	line, _ := bufio.NewReader(f).ReadString('\n') // a file without a whole line is no pool set
-	return strings.TrimRight(line, "\r\n") == "PMEMPOOLSET", nil
+	const first = "PMEMPOOLSET"
+	line, _ := bufio.NewReader(io.LimitReader(f, int64(len(first)+len("\r\n")))).ReadString('\n') // a file without a whole line is no pool set
+	return strings.TrimRight(line, "\r\n") == first, nil
 }
 
 // maxTargets is how many copies a state slot can name.
