@@ -40,9 +40,12 @@ func examine(r pmem.Region, uuid [16]byte, report func(Finding)) error {
 	_, _, err = Open(r, walk)
 	switch {
 	case err == nil: // once more as a mount does it, so that a snapshot of the allocator is compared with the tree too
-		v, _, err := Open(r, o)
+		v, rec, err := Open(r, o)
 		if err != nil {
 			return err
+		}
+		if rec.Misled != nil {
+			report(Finding{Where: "snapshot of the allocator", What: fmt.Sprintf("does not fit the log, and the next checkpoint replaces it: %v", rec.Misled)})
 		}
 		return v.Check(report)
 	case !errors.Is(err, ErrCorrupt):

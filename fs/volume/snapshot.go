@@ -106,8 +106,8 @@ func (v *Volume) dropNodes(first, n uint64) bool {
 		return false
 	}
 	for i := first; i < first+n; i++ {
-		if v.space.MarkNode(i * size) {
-			return false // it was not
+		if !v.space.HasNode(i * size) {
+			return false
 		}
 		v.waiting.nodes = append(v.waiting.nodes, i*size)
 	}

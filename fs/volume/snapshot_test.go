@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 	"github.com/pmemfs/pmemfs/fs/volume/snapshot"
+	"github.com/pmemfs/pmemfs/internal/pmem"
 )
 
 // unmount does what a committer does at the end.
@@ -244,6 +246,46 @@ func TestSnapshot_AfterOneThatWasNotUsed(t *testing.T) {
 	}
 }
 
+// A snapshot with a right sum may name dropped nodes where none are: it is not believed.
+func TestSnapshot_DropsWhatIsNoNode(t *testing.T) {
+	r := newRig(t, 2<<20, Params{NodeSize: 1024})
+	r.write(r.file("f"), 0, pattern(40_000, 1))
+	r.commit()
+	r.flip()
+	r.flip()
+	super, media := r.v.super, bytes.Clone(r.media)
+	var places []uint64
+	r.v.space.EachData(func(blk, n uint64) { places = append(places, blk*layout.BlockSize) })
+	last := super.PoolSize - uint64(super.NodeSize)
+	for _, off := range append(places, last, r.v.super.FirstBlock*layout.BlockSize) {
+		copy(r.media, media)
+		lie := snapshot.Append(nil, super.Epoch, snapshot.Space{Nodes: r.v.space.EachNode, Data: r.v.space.EachData, Dropped: func(fn func(first, n uint64)) {
+			fn(off/uint64(super.NodeSize), 1)
+		}})
+		s := super
+		s.SnapLen, s.SnapSum = uint64(len(lie)), layout.Sum64(s.HashKey, lie)
+		copy(r.media[s.SnapOff:], lie)
+		slot := layout.SuperOff(s.Epoch)
+		s.Encode(r.media[slot : slot+layout.BlockSize])
+		resealSuper(r.media, slot)
+		region := pmem.NewHeap(uint64(len(r.media)))
+		copy(region.Bytes(), r.media)
+		v, rec, err := Open(region, Options{PoolUUID: testUUID, Term: r.term + 1, Now: r.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec.Snapshot {
+			t.Errorf("a snapshot that drops offset %d was believed", off)
+		}
+		for range 3 {
+			if _, err := v.CloseEpoch(); err != nil {
+				t.Fatal(err)
+			}
+			v.Sealed(v.NextJob())
+		}
+	}
+}
+
 // A snapshot with a right sum that does not fit the log is reported, and the tree is walked.
 func TestSnapshot_ThatLies(t *testing.T) {
 	r := newRig(t, 2<<20, Params{NodeSize: 1024})
@@ -258,6 +300,11 @@ func TestSnapshot_ThatLies(t *testing.T) {
 	off := layout.SuperOff(super.Epoch)
 	super.Encode(r.media[off : off+layout.BlockSize])
 	resealSuper(r.media, off)
+	region, told := pmem.NewHeap(uint64(len(r.media))), ""
+	copy(region.Bytes(), r.media)
+	if err := Examine(region, testUUID, func(f Finding) { told += f.String() }); err != nil || !strings.Contains(told, "does not fit the log") {
+		t.Errorf("a check says %q, %v", told, err)
+	}
 	if r.remount() || r.rec.Misled == nil || r.rec.Replayed != 1 {
 		t.Errorf("found %+v", r.rec)
 	}

@@ -31,8 +31,8 @@ func (m *Mounted) grow() (size uint64, err error) {
 		return 0, err
 	}
 	before := m.vol.Size()
-	if size == before {
-		return size, nil
+	if size == before { // by a growth that ended, or that failed in 3
+		return size, m.commit.Err()
 	}
 	if err := m.growCopies(ctx, set, size); err != nil {
 		return 0, fmt.Errorf("%w; the file system has its old size, nothing on it has changed", err)

@@ -52,12 +52,21 @@ func (a *Allocator) takeSlot(c uint64, slots bitmap, slot uint64) {
 	}
 }
 
+// HasNode tells whether the node at off is taken.
+func (a *Allocator) HasNode(off uint64) bool {
+	if off%a.nodeSize != 0 || !a.inside(off/blockSize, 1) {
+		return false
+	}
+	c, slot := off/a.nodeSize/a.slots, off/a.nodeSize%a.slots
+	return a.home[c] != 0 && a.nodes[a.home[c]-1].count(slot, 1) != 0
+}
+
 // FreeNode gives a node back. A chunk without nodes is free again.
 func (a *Allocator) FreeNode(off uint64) {
-	c, slot := off/a.nodeSize/a.slots, off/a.nodeSize%a.slots
-	if off%a.nodeSize != 0 || !a.inside(off/blockSize, 1) || a.home[c] == 0 || a.nodes[a.home[c]-1].count(slot, 1) == 0 {
+	if !a.HasNode(off) {
 		panic(fmt.Sprintf("alloc: free of offset %d, where no node is", off))
 	}
+	c, slot := off/a.nodeSize/a.slots, off/a.nodeSize%a.slots
 	a.nodes[a.home[c]-1].clear(slot, 1)
 	a.freeSlots++
 	a.free[c]++
