@@ -166,3 +166,37 @@ func TestRepair_SuperSlot(t *testing.T) {
 		r.must(r.pool.Umount())
 	}
 }
+
+// TestRepair_NodeAndSlot: the super slot that counts is lost and a node is damaged too. The replica, whose root is another for that
+// reason, has the node all the same.
+func TestRepair_NodeAndSlot(t *testing.T) {
+	t.Parallel()
+	r, want := damagedRig(t)
+	newest := uint64(layout.SuperOff0)
+	if s := r.supers(r.pool.Part); s[1].Epoch > s[0].Epoch {
+		newest = layout.SuperOff1
+	}
+	r.flipByte(r.pool.Part, newest+60)
+	wantWords(t, "fsck --repair", r.fsck(1, "--repair", r.pool.Config), "store the node of target", "repair: super slot", "clean")
+	r.fsck(0, r.pool.Config)
+	r.must(r.pool.Mount("-o", "noatime"))
+	if got := describeTree(t, r.pool.Mountpoint); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Error("the repaired pool has other files")
+	}
+	r.must(r.pool.Umount())
+	sameCopies(t, r.pool.Part, r.replicaPart(0))
+}
+
+// supers are the two super slots of a part.
+func (r *rig) supers(part string) (s [2]layout.Super) {
+	r.t.Helper()
+	b, err := os.ReadFile(part)
+	r.must(err)
+	h, _, err := poolset.CurrentHeader(b[:poolset.BlockSize])
+	r.must(err)
+	for i, off := range []uint64{layout.SuperOff0, layout.SuperOff1} {
+		s[i], err = layout.DecodeSuper(b[off:off+layout.SuperEnd], h.PoolUUID)
+		r.must(err)
+	}
+	return s
+}

@@ -106,6 +106,16 @@ func TestMachine_GrowDeadline(t *testing.T) {
 	b.hello(peerState())
 	b.step(Event{Kind: EvGrow, Size: grownSize})
 	b.want(Handshake, "done!")
+
+	b = newBench(t, testTimeout)
+	b.inSync()
+	b.conn(Event{Kind: EvLost, Err: errors.New("cable cut")})
+	b.want(Suspended, "break dial")
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.want(Suspended, "done!")
+	if err := b.last[0].Err; !errors.Is(err, ErrOrder) || !strings.Contains(err.Error(), "away (cable cut): wait until") {
+		t.Errorf("grow of a target that is away: %v", err)
+	}
 }
 
 // Drains go on while the copies grow, and reach the new space afterwards; a lost connection comes back with it.

@@ -157,6 +157,9 @@ func (m *Machine) request(ev *Event, out []Action) []Action {
 		return append(out, Action{Kind: ActDone, Err: m.cause})
 	case m.state == Detached && m.cause == ErrClosed:
 		return append(out, Action{Kind: ActDone, Err: ErrClosed})
+	case m.state == Suspended:
+		err := fmt.Errorf("%w: state %v: the target is away (%w): wait until it is InSync, then try again", ErrOrder, m.state, m.Err())
+		return append(out, Action{Kind: ActDone, Err: err})
 	case !m.allowed(ev.Kind):
 		return append(out, Action{Kind: ActDone, Err: fmt.Errorf("%w: state %v", ErrOrder, m.state)})
 	}

@@ -47,7 +47,7 @@ type repair struct {
 	m       *Mounted
 	from    *pool.Pool
 	before  poolset.State
-	claimed []*link
+	claimed []*link // they have the state of the local copy
 }
 
 func (r *repair) run(ctx context.Context) (err error) {
@@ -95,7 +95,9 @@ func (r *repair) fromSet() ([]volume.Source, error) {
 	return []volume.Source{{Name: r.From.File, ReadAt: p.ReadAt}}, nil
 }
 
-// fromReplicas claims the replicas that are in sync, as a mount would, to read from them. One of another state is left out.
+// fromReplicas claims the replicas that are in sync, as a mount would, to read from them. One of another group is left out, and said to be.
+// One of the same group whose root is another serves too: where the newer super slot is lost, the older one has fewer nodes, and what
+// both trees have, at the same place and of the same birth, is the same node.
 func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err error) {
 	m := r.m
 	if err := m.connect(ctx); err != nil {
@@ -107,6 +109,7 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 	}
 	for _, l := range m.links {
 		if l.replica.Need() != replicate.NeedNothing {
+			r.leftOut(l, errors.New("it is not known to be equal to the local copy"))
 			continue
 		}
 		if err := l.replica.Claim(ctx, term); err != nil {
@@ -116,12 +119,27 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 		switch {
 		case err == nil && ahead(there, m.found, r.before.Term):
 			return nil, fmt.Errorf("target %s is ahead of the local pool, which must have lost acknowledged changes: promote the replica instead of a repair", l.remote.Host)
-		case err == nil && sameState(there, m.found):
-			r.claimed = append(r.claimed, l)
+		case err != nil:
+			r.leftOut(l, err)
+		case !sameGroup(there, m.found):
+			r.leftOut(l, fmt.Errorf("it has group %d, the local copy %d", there.LSN, m.found.LSN))
+		default:
 			sources = append(sources, volume.Source{Name: "target " + l.remote.Host, ReadAt: l.replica.ReadAt})
+			if sameState(there, m.found) {
+				r.claimed = append(r.claimed, l)
+			}
 		}
 	}
 	return sources, nil
+}
+
+func (r *repair) leftOut(l *link, why error) {
+	r.Log.WithField("target", l.remote.Host).WithError(why).Warn("no node is taken from this target")
+}
+
+// sameGroup tells whether two copies recover to the same group, whichever root it is reached from.
+func sameGroup(a, b volume.Recovered) bool {
+	return a.LSN == b.LSN && a.LSNSeal == b.LSNSeal && a.Term == b.Term
 }
 
 // sameState tells whether two copies recover to the same, whatever their older super slots are worth.
