@@ -22,7 +22,9 @@ import (
 // ways must lead to the same: one mount may go one way, and the mount that replays its records the other.
 func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recovered, error) {
 	restored := v.restore(&s.best)
-	if !restored {
+	if restored {
+		v.tree.ProveNodes()
+	} else {
 		if err := v.markTree(); err != nil {
 			return Recovered{}, err
 		}
@@ -41,7 +43,7 @@ func (v *Volume) recover(read func(off uint64, b []byte) error, s *slots) (Recov
 	v.log.Reset(pos, rec.LSN, rec.LSNSeal, rec.Term)
 	v.log.Release(s.best.LogPos)
 	v.sealed = rec.LSN
-	if err := v.findOrphans(); err != nil {
+	if err := errors.Join(v.findOrphans(), v.tree.Err()); err != nil {
 		return Recovered{}, err
 	}
 	rec.Orphans, rec.Slot = len(v.orphans), s.damage

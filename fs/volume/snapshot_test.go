@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -243,6 +244,46 @@ func TestSnapshot_AfterOneThatWasNotUsed(t *testing.T) {
 		if !r.remount() || r.rec.Replayed < 10 {
 			t.Errorf("other slot lost too: %v: %+v", slotToo, r.rec)
 		}
+	}
+}
+
+// A mount by a snapshot has walked no tree: a damaged extent is met before it is used, so no write follows it into the blocks of another file.
+func TestSnapshot_DamageIsMetWhenNeeded(t *testing.T) {
+	r := newRig(t, 2<<20, Params{NodeSize: 1024})
+	first, second := r.file("first"), r.file("second")
+	r.write(first, 0, pattern(4096, 1))
+	r.write(second, 0, pattern(4096, 2))
+	r.commit()
+	r.flip()
+	_, e, found := r.v.extentAt(second, 0)
+	node, at := uint64(0), uint64(0)
+	err := r.v.tree.Walk(false, func(off uint64, _ int, _ uint64) error {
+		node = off
+		return nil
+	}, func(k layout.Key, val []byte) error {
+		if k == extentKey(first, 0) {
+			at = node + uint64(bytes.Index(r.media[node:], val))
+		}
+		return nil
+	})
+	if err != nil || !found || at == 0 {
+		t.Fatal("no extents: ", err)
+	}
+	damaged, region := bytes.Clone(r.media), pmem.NewHeap(uint64(len(r.media)))
+	binary.LittleEndian.PutUint64(damaged[at:], e.Pblk) // first seems to have the block of second
+	copy(region.Bytes(), damaged)
+	v, rec, err := Open(region, Options{PoolUUID: testUUID, Term: r.term + 1, Now: r.now})
+	if err == nil && !rec.Snapshot {
+		t.Fatal("the tree was walked")
+	}
+	if err == nil {
+		_, err = v.Write(first, 0, pattern(100, 3), false)
+	}
+	if !errors.Is(err, ErrCorrupt) || !bytes.Equal(region.Bytes(), damaged) {
+		t.Errorf("a write by a damaged extent: %v", err)
+	}
+	if v != nil && v.Stopped() == nil {
+		t.Error("the volume goes on")
 	}
 }
 

@@ -111,7 +111,7 @@ type Options struct {
 	// never does, with StrictAtime always.
 	NoAtime, StrictAtime bool
 	// Where the tree has at most so many bytes of nodes, Open checks every node, although a snapshot of the allocator would spare
-	// that. In a larger tree a damaged node is met when it is needed, or by Check.
+	// that. In a larger tree a damaged node is met when it is first needed, or by Check.
 	WalkUpTo uint64
 	// ForCheck leaves an ORPHAN key without an inode to Check and Repair, instead of refusing the pool.
 	ForCheck bool

@@ -3,6 +3,7 @@ package tree
 import (
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
@@ -21,7 +22,35 @@ func (t *Tree) enter(off, birth uint64, level int) (node, error) {
 	if t.bad != nil && t.bad[off] {
 		return nil, t.damaged(off, "node", off, "one that a survey found whole")
 	}
+	if t.proven != nil && birth < t.provenFrom {
+		if err := t.prove(nd); err != nil {
+			return nil, err
+		}
+	}
 	return nd, nil
+}
+
+// ProveNodes makes every node of the epochs so far prove itself by its CRC when it is entered for the first time: for a tree that nobody
+// has walked since it was opened. It takes a bit per node that the pool has room for.
+func (t *Tree) ProveNodes() {
+	t.proven, t.provenFrom = make([]uint64, (len(t.bytes)/t.nodeSize+63)/64), t.epoch
+}
+
+// prove checks the CRC of an entered node once. A place gets another node only in a later epoch, which needs no proof.
+func (t *Tree) prove(nd node) error {
+	i := nd.self() / uint64(t.nodeSize)
+	if i/64 >= uint64(len(t.proven)) {
+		return t.damaged(nd.self(), "place", nd.self(), "one within the pool as it was when it was opened")
+	}
+	word, bit := &t.proven[i/64], uint64(1)<<(i%64)
+	if atomic.LoadUint64(word)&bit != 0 {
+		return nil
+	}
+	if err := t.checkCRC(nd); err != nil {
+		return err
+	}
+	atomic.OrUint64(word, bit)
+	return nil
 }
 
 // isNode tells whether the header of nd is that of a node of this place, birth and level.
@@ -58,9 +87,15 @@ func (t *Tree) enterChild(nd node, i int) (node, error) {
 	return t.enter(off, birth, nd.level()-1)
 }
 
-// verify checks all slots of an entered node, so that it can be copied and rearranged: values lie within the node, and
-// with the dead bytes they make up exactly what is in use, so that they fit wherever they are moved.
+// verify checks an entered node, so that it can be copied and rearranged: values lie within the node, and with the dead bytes they
+// make up exactly what is in use, so that they fit wherever they are moved. One of an older epoch has the right CRC: a copy gets a
+// CRC of its own, under which damage would pass for content, here and on every replica.
 func (t *Tree) verify(nd node) error {
+	if nd.birth() < t.epoch {
+		if err := t.checkCRC(nd); err != nil {
+			return err
+		}
+	}
 	low, sum := nd.low(), nd.dead()
 	for i := range nd.count() {
 		s := nd.slot(i)
@@ -75,6 +110,19 @@ func (t *Tree) verify(nd node) error {
 	}
 	return nil
 }
+
+// crcField names the CRC in a DamageError.
+const crcField = "crc"
+
+// checkCRC is for nodes of older epochs: one of the open epoch has no CRC yet.
+func (t *Tree) checkCRC(nd node) error {
+	if found, want := binary.LittleEndian.Uint32(nd[crcOff:]), t.crc(nd); found != want {
+		return t.damaged(nd.self(), crcField, uint64(found), fmt.Sprint(want))
+	}
+	return nil
+}
+
+func (t *Tree) crc(nd node) uint32 { return layout.CRC(t.uuid, nd[crcStart:]) }
 
 // damaged makes the error for a damaged node and keeps the first one for Err.
 func (t *Tree) damaged(off uint64, field string, found uint64, want string) error {

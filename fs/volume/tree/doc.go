@@ -23,8 +23,8 @@
 // # Errors
 //
 // A change that returns an error changed nothing. In particular all nodes that it needs are taken before the first store.
-// A damaged node is found where it is entered: place, header and bounds are checked each time, all slots before the node
-// is copied or rearranged, the CRC only by Walk. Get, Floor and Ascend have no error result: they treat what a damaged
+// A damaged node is found where it is entered: place, header and bounds are checked each time, all slots and the CRC by Walk and
+// before the node is copied or rearranged, the CRC also the first time after ProveNodes. Get, Floor and Ascend have no error result: they treat what a damaged
 // node holds as missing, and Err tells from then on which node it was.
 //
 // # Concurrency

@@ -59,6 +59,9 @@ type Tree struct {
 	err      atomic.Pointer[error]
 	bad      map[uint64]bool // see Salvage
 
+	proven     []uint64 // a bit per place of a node, set once its CRC was right; nil without ProveNodes
+	provenFrom uint64   // nodes of this epoch and later ones need no proof
+
 	// For changes only, to spare allocations.
 	path    [layout.MaxHeight + 1]step // by level
 	spare   [2*layout.MaxHeight + 2]uint64

@@ -248,6 +248,86 @@ func TestTree_WalkFindsEveryFlippedByte(t *testing.T) {
 	isCorrupt(t, c.tree.Err())
 }
 
+// below is a key in each leaf, and below each inner node.
+func (c *checker) below() map[uint64]Key {
+	c.t.Helper()
+	below := map[uint64]Key{}
+	var path [8]uint64
+	if err := c.tree.Walk(true, func(off uint64, level int, _ uint64) error {
+		path[level] = off
+		return nil
+	}, func(k Key, _ []byte) error {
+		for _, off := range path[:c.tree.height] {
+			if _, ok := below[off]; !ok {
+				below[off] = k
+			}
+		}
+		return nil
+	}); err != nil || len(below) < 5 {
+		c.t.Fatalf("%d nodes, %v", len(below), err)
+	}
+	return below
+}
+
+// After ProveNodes nothing is read out of a node with a flipped byte, unless it was entered before.
+func TestTree_NothingIsReadFromDamage(t *testing.T) {
+	c := build(t, 1024, 150, 1)
+	for off, k := range c.below() {
+		for i := range c.node(off) {
+			c.node(off)[i] ^= 1 << (i % 8)
+			for _, read := range []func(){
+				func() { c.tree.Get(k) },
+				func() { c.tree.Floor(k) },
+				func() { c.tree.Ascend(k, k.Next(), func(Key, []byte) bool { return true }) },
+			} {
+				c.reopen()
+				c.tree.ProveNodes()
+				if read(); c.tree.Err() == nil {
+					t.Fatalf("byte %d of node %d is flipped, and %x was looked up", i, off, k)
+				}
+			}
+			c.node(off)[i] ^= 1 << (i % 8)
+		}
+	}
+	for range 20 { // whole nodes prove themselves, and the new ones of later epochs need not
+		c.reopen()
+		c.tree.ProveNodes()
+		for range 3 {
+			for range 100 {
+				c.edit(60)
+			}
+			c.checkAll()
+			c.flip()
+		}
+	}
+}
+
+// No change copies a node with a flipped byte, since the copy would get a CRC that confirms it.
+func TestTree_NoChangeCopiesDamage(t *testing.T) {
+	c := build(t, 1024, 150, 1)
+	for off, k := range c.below() {
+		for i := range c.node(off) {
+			c.node(off)[i] ^= 1 << (i % 8)
+			for _, change := range []func() error{
+				func() error { return c.tree.Put(k, []byte("new")) },
+				func() error {
+					if found, err := c.tree.Delete(k); found || err != nil {
+						return err
+					}
+					return ErrNotFound // nothing was changed
+				},
+				func() error { return c.tree.Patch(k, 0, nil) },
+			} {
+				c.reopen()
+				if err := change(); err == nil {
+					t.Fatalf("byte %d of node %d is flipped, and a change of %x was made", i, off, k)
+				}
+			}
+			c.node(off)[i] ^= 1 << (i % 8)
+		}
+	}
+}
+
 // What the CRC of a node confirms can still be wrong: keys out of order, or not those that the parent gives.
 func TestTree_WalkChecksKeys(t *testing.T) {
 	c := build(t, 1024, 300, 1)

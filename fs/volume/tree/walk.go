@@ -1,12 +1,5 @@
 package tree
 
-import (
-	"encoding/binary"
-	"fmt"
-
-	"github.com/pmemfs/pmemfs/fs/volume/layout"
-)
-
 // Walk visits every reachable node from the root down, and every entry in ascending order; either function may be nil.
 // It ends with the first error of theirs, or at a damaged node with layout.ErrCorrupt. With verify it checks all that the
 // format promises: the CRC (nodes of the open epoch have none yet), the slots, and the order and bounds of the keys.
@@ -73,9 +66,6 @@ func (w *walk) entries(nd node) error {
 
 // verifyAll checks an entered node by itself and against the bounds that its parent gives it.
 func (t *Tree) verifyAll(nd node, lo Key, hi *Key) error {
-	if found, want := binary.LittleEndian.Uint32(nd[crcOff:]), t.crc(nd); nd.birth() < t.epoch && found != want {
-		return t.damaged(nd.self(), crcField, uint64(found), fmt.Sprint(want))
-	}
 	if err := t.verify(nd); err != nil {
 		return err
 	}
@@ -90,8 +80,3 @@ func (t *Tree) verifyAll(nd node, lo Key, hi *Key) error {
 	}
 	return nil
 }
-
-// crcField names the CRC in a DamageError.
-const crcField = "crc"
-
-func (t *Tree) crc(nd node) uint32 { return layout.CRC(t.uuid, nd[crcStart:]) }
