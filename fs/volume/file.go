@@ -149,13 +149,8 @@ func (v *Volume) Forget(ino Ino, n uint64) {
 		v.releaseAhead(f)
 		v.forgetClean(f)
 	}
-	fault := pmem.Guard(func() {
-		if ind, err := v.stored(ino); err == nil && ind.Nlink == 0 {
-			v.orphans = append(v.orphans, ino)
-		}
-	})
-	if fault != nil {
-		v.stop(fault)
+	if _, yes := v.unnamed[ino]; yes {
+		v.orphans = append(v.orphans, ino)
 	}
 }
 

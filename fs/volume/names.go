@@ -95,21 +95,28 @@ func (v *Volume) lookup(dir Ino, name string) (Attr, error) {
 	if err := checkName(name); err != nil {
 		return Attr{}, err
 	}
+	if isDot(name) {
+		return v.lookupDot(dir, name)
+	}
+	ino, _, err := v.find(dir, name)
+	if err == nil { // so dir is a directory, and need not be looked at
+		return v.attr(ino)
+	}
+	if _, why := v.dir(dir); why != nil {
+		err = why
+	}
+	return Attr{}, err
+}
+
+func (v *Volume) lookupDot(dir Ino, name string) (Attr, error) {
 	ind, err := v.dir(dir)
 	if err != nil {
 		return Attr{}, err
 	}
-	switch name {
-	case ".":
+	if name == "." {
 		return attrOf(dir, &ind), nil
-	case "..":
-		return v.attr(ind.Parent)
 	}
-	ino, _, err := v.find(dir, name)
-	if err != nil {
-		return Attr{}, err
-	}
-	return v.attr(ino)
+	return v.attr(ind.Parent)
 }
 
 // ReadDir calls fn for the entries after the one with that cookie, 0 for all, until fn returns false. Fn must not call

@@ -41,7 +41,7 @@ type Volume struct {
 	holds     holds
 	orphans   []Ino          // to be worked on by Reclaim, in order
 	trims     map[Ino]uint64 // files whose mapping from this block on is yet to be removed
-	unnamed   map[Ino]bool   // files that never had a name, and may get one
+	unnamed   map[Ino]bool   // inodes without a name since this mount; true: it never had one, and may get one
 
 	queue   []*Job // closed and not yet handed out
 	flying  []*Job // handed out and not yet sealed

@@ -90,6 +90,7 @@ func (v *Volume) dropLink(ino Ino) {
 		return
 	}
 	v.orphan(ino, 0)
+	v.unnamed[ino] = false
 	if v.holds.count(ino) == 0 {
 		v.orphans = append(v.orphans, ino)
 	}
