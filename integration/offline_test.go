@@ -52,7 +52,12 @@ func (r *rig) buildTree() {
 // treeRig is mounted and has such a tree, synced, and what it looks like. Looking at it changes no access time.
 func treeRig(t *testing.T) (r *rig, want []string) {
 	t.Helper()
-	r = newStage(t, setup{})
+	return treeRigOf(t, setup{})
+}
+
+func treeRigOf(t *testing.T, s setup) (r *rig, want []string) {
+	t.Helper()
+	r = newStage(t, s)
 	r.must(r.pool.Make())
 	r.must(r.pool.Mount("-o", "noatime"))
 	r.buildTree()

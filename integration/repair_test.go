@@ -75,7 +75,13 @@ func (r *rig) fsck(code int, args ...string) string {
 // damagedRig is unmounted, its copies are equal, and two leaves of the local one are damaged.
 func damagedRig(t *testing.T) (r *rig, want []string) {
 	t.Helper()
-	r, want = treeRig(t)
+	return damage(t, 1)
+}
+
+// damage is damagedRig with more targets.
+func damage(t *testing.T, targets int) (r *rig, want []string) {
+	t.Helper()
+	r, want = treeRigOf(t, setup{targets: targets})
 	r.must(r.pool.Umount())
 	offs := leaves(t, r.pool.Part)
 	for _, off := range []uint64{offs[1], offs[len(offs)-1]} {
@@ -199,4 +205,18 @@ func (r *rig) supers(part string) (s [2]layout.Super) {
 		r.must(err)
 	}
 	return s
+}
+
+// TestRepair_DamagedTarget: one of two replicas has the same damage. The other gives the node, and the damaged one does not pass for equal:
+// the next mount copies the pool to it.
+func TestRepair_DamagedTarget(t *testing.T) {
+	t.Parallel()
+	r, _ := damage(t, 2)
+	bad := leaves(t, r.replicaPart(1))[1]
+	r.flipByte(r.replicaPart(0), bad+300)
+	wantWords(t, "fsck --repair", r.fsck(1, "--repair", r.pool.Config), "store the node of target", "clean")
+	r.must(r.pool.Mount("-o", "noatime"))
+	r.must(r.pool.Umount())
+	sameCopies(t, r.pool.Part, r.replicaPart(0))
+	sameCopies(t, r.pool.Part, r.replicaPart(1))
 }

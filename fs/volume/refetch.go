@@ -13,6 +13,7 @@ import (
 type Source struct {
 	Name   string
 	ReadAt func(off uint64, b []byte) error
+	Lacks  func(err error) // hears of each node that was looked for here and is not there; nil: nobody wants to know
 }
 
 // RefetchNodes replaces each damaged node of the last checkpoint by that of a source, from the root down, as far as the node
@@ -100,6 +101,9 @@ func (v *Volume) fetchNode(d *tree.Damage, sources []Source) (b []byte, from str
 		}
 		if err == nil {
 			return b, s.Name, nil
+		}
+		if s.Lacks != nil {
+			s.Lacks(err)
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
 	}

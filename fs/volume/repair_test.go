@@ -136,15 +136,16 @@ func TestRefetchNodes(t *testing.T) {
 		for _, off := range nodes {
 			region.Bytes()[off+rnd.Uint64N(1024)] ^= 1 << rnd.IntN(8)
 		}
+		lacks := 0
 		sources := func() ([]Source, error) {
-			broken := Source{"broken", func(uint64, []byte) error { return errors.New("unreachable") }}
-			other := Source{"of another pool", reader(make([]byte, len(r.media)))}
-			return []Source{broken, other, {"copy", reader(r.media)}}, nil
+			broken := Source{Name: "broken", ReadAt: func(uint64, []byte) error { return errors.New("unreachable") }, Lacks: func(error) { lacks++ }}
+			other := Source{Name: "of another pool", ReadAt: reader(make([]byte, len(r.media)))}
+			return []Source{broken, other, {Name: "copy", ReadAt: reader(r.media), Lacks: func(err error) { t.Errorf("the copy lacks a node: %v", err) }}}, nil
 		}
 		said := 0
 		err := RefetchNodes(region, testUUID, sources, func(Finding, string) { said++ }, func(f Finding) { t.Errorf("refused: %v", f) })
-		if err != nil || said != len(nodes) {
-			t.Errorf("%d nodes: %v, %d stored", len(nodes), err, said)
+		if err != nil || said != len(nodes) || lacks != len(nodes) {
+			t.Errorf("%d nodes: %v, %d stored, %d lacking in the broken source", len(nodes), err, said, lacks)
 		}
 		if !bytes.Equal(region.Bytes(), r.media) {
 			t.Errorf("%d nodes: the bytes are not those of the copy", len(nodes))
@@ -157,7 +158,7 @@ func TestRefetchNodes_NoSource(t *testing.T) {
 	r, _, _ := newDamageRig(t)
 	leaf := r.nodesOf()[0][0]
 	r.media[leaf+200] ^= 1
-	for _, sources := range [][]Source{nil, {{"same damage", reader(r.media)}}} {
+	for _, sources := range [][]Source{nil, {{Name: "same damage", ReadAt: reader(r.media)}}} {
 		region := pmem.NewHeap(uint64(len(r.media)))
 		copy(region.Bytes(), r.media)
 		var refused []Finding

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 
@@ -124,7 +125,7 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 		case !sameGroup(there, m.found):
 			r.leftOut(l, fmt.Errorf("it has group %d, the local copy %d", there.LSN, m.found.LSN))
 		default:
-			sources = append(sources, volume.Source{Name: "target " + l.remote.Host, ReadAt: l.replica.ReadAt})
+			sources = append(sources, volume.Source{Name: "target " + l.remote.Host, ReadAt: l.replica.ReadAt, Lacks: func(err error) { r.unequal(l, err) }})
 			if sameState(there, m.found) {
 				r.claimed = append(r.claimed, l)
 			}
@@ -135,6 +136,13 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 
 func (r *repair) leftOut(l *link, why error) {
 	r.Log.WithField("target", l.remote.Host).WithError(why).Warn("no node is taken from this target")
+}
+
+// unequal takes back that l has the state of the local copy: it lacks a node. So it is not given back as equal, and the next mount copies
+// the pool to it.
+func (r *repair) unequal(l *link, why error) {
+	r.Log.WithField("target", l.remote.Host).WithError(why).Warn("the copy of this target is damaged too: the next mount copies the pool to it")
+	r.claimed = slices.DeleteFunc(r.claimed, func(c *link) bool { return c == l })
 }
 
 // sameGroup tells whether two copies recover to the same group, whichever root it is reached from.
