@@ -259,3 +259,26 @@ func TestGrow_ReadOnlyIsRefused(t *testing.T) {
 		t.Errorf("%v\n%s", err, sizes(t, set))
 	}
 }
+
+// A pool that is closed while it grows has grown before, or not at all.
+func TestGrow_WhileClosed(t *testing.T) {
+	set := newPool(t)
+	for size := uint64(testSize); size < 6*testSize; size += testSize {
+		p := mustOpen(t, set, OpenOptions{})
+		longer := resized(t, set, testSize/2, size)
+		end := make(chan error)
+		go func() { end <- p.Grow(longer) }()
+		mustClose(t, p)
+		err := <-end
+		if err != nil && !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("grow to %d bytes: %v", size, err)
+		}
+		if err == nil {
+			set = longer
+		}
+		info, err := Inspect(set)
+		if err != nil || info.Header.PoolSize != set.Size() {
+			t.Errorf("the pool has %d bytes, want %d: %v", info.Header.PoolSize, set.Size(), err)
+		}
+	}
+}

@@ -22,7 +22,7 @@ type Pool struct {
 	readOnly bool
 	flaws    error // as Open found it
 
-	growing sync.Mutex  // held by the one Grow under way
+	growing sync.Mutex  // held by the one Grow under way, and by Close; taken before mu
 	parts   []pmem.Part // mapped; protected by growing. Nil if the region is not made of files
 
 	mu     sync.Mutex // protects all below, and the stores to block 0
@@ -147,8 +147,10 @@ func (p *Pool) mayWrite() error {
 }
 
 // Close unmaps the pool and then frees its lock. Nobody may use the region any more. A second Close, and a change after
-// the first, give an error that wraps fs.ErrClosed.
+// the first, give an error that wraps fs.ErrClosed. A Grow under way ends first: it maps files at addresses that are the pool's.
 func (p *Pool) Close() error {
+	p.growing.Lock()
+	defer p.growing.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
