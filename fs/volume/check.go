@@ -119,6 +119,9 @@ func (c *checker) value(k layout.Key, val []byte) error {
 	}
 	switch k.Type() {
 	case layout.TypeInode:
+		if k.Sub() != 0 {
+			c.find(where, "stands under a key that nobody looks up, expected sub 0")
+		}
 		c.now.there = true
 		c.now.ind, _ = layout.DecodeInode(val)
 	case layout.TypeExtent:

@@ -265,3 +265,15 @@ func TestExamine_Slots(t *testing.T) {
 		t.Errorf("without a slot: %v", err)
 	}
 }
+
+// An inode under a wrong key is one that no operation finds.
+func TestCheck_InodeUnderAWrongKey(t *testing.T) {
+	r := newRig(t, 1<<20, Params{})
+	val, _ := r.v.tree.Get(inodeKey(r.file("f")))
+	r.v.put(layout.MakeKey(r.v.takeIno(), layout.TypeInode, 5), bytes.Clone(val))
+	r.v.countInodes(1)
+	if found := firstFinding(r.v); !strings.Contains(found, "nobody looks up") {
+		t.Errorf("found %q", found)
+	}
+	r.v.Stop(errors.New("its tree is wrong on purpose"))
+}
