@@ -2,12 +2,14 @@ package initiator
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/commit"
 	"github.com/pmemfs/pmemfs/internal/config"
@@ -39,11 +41,14 @@ func Load(path string) (*config.Mount, *poolset.Set, error) {
 }
 
 func startsWithPoolSet(path string) (bool, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo must not block
 	if err != nil {
 		return false, fmt.Errorf("configuration: %w", err)
 	}
 	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return false, errors.Join(err, fmt.Errorf("configuration: %s is not a regular file: give the path of a configuration or a pool set file", path))
+	}
 	const first = "PMEMPOOLSET"
 	line, _ := bufio.NewReader(io.LimitReader(f, int64(len(first)+len("\r\n")))).ReadString('\n') // a file without a whole line is no pool set
 	return strings.TrimRight(line, "\r\n") == first, nil

@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A path that is no configuration at all, such as that of a pool or of a device, is refused without being read whole.
@@ -26,5 +28,32 @@ func TestLoad_NotAConfiguration(t *testing.T) {
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
 		t.Errorf("%d bytes were allocated to refuse it", used)
+	}
+}
+
+// What is no file is refused at once: a fifo would be waited for, and a device has no end.
+func TestLoad_NotAFile(t *testing.T) {
+	dir := t.TempDir()
+	fifo, conf := filepath.Join(dir, "fifo"), filepath.Join(dir, "conf.toml")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(conf, []byte("pool = \""+fifo+"\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, conf, dir, "/dev/zero"} {
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := Load(path)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), "not a regular file") {
+				t.Errorf("%s: %v", path, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s is waited for", path)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // BlockSize in bytes; part sizes are whole numbers of blocks.
@@ -66,11 +67,14 @@ func (s *Set) Size() uint64 {
 
 // ParseFile reads the pool set file at path.
 func ParseFile(path string) (*Set, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo must not block
 	if err != nil {
 		return nil, fmt.Errorf("open pool set: %w", err)
 	}
 	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("pool set %s is not a regular file: give the path of one", path))
+	}
 	return Parse(f, path)
 }
 
