@@ -153,6 +153,29 @@ func TestRepair_From(t *testing.T) {
 	r.fsck(0, r.pool.Config)
 }
 
+// TestRepair_FromAnotherGroup: a copy of the same generation that is behind proves nothing.
+func TestRepair_FromAnotherGroup(t *testing.T) {
+	t.Parallel()
+	r, _ := treeRig(t)
+	r.must(r.pool.Umount())
+	old, err := os.ReadFile(r.replicaPart(0))
+	r.must(err)
+	part, set := r.Path("old.pool"), r.Path("old.set")
+	r.must(os.WriteFile(part, old, 0o600))
+	r.must(os.WriteFile(set, fmt.Appendf(nil, "PMEMPOOLSET\n%d %s\n", len(old), part), 0o600))
+	r.must(r.pool.Mount())
+	r.must(writeSync(r.path("more"), []byte("content")))
+	r.must(r.pool.Umount())
+	offs := leaves(t, r.pool.Part)
+	r.flipByte(r.pool.Part, offs[0]+300)
+	damaged := checksum(t, r.pool.Part)
+	wantWords(t, "repair from a copy that is behind", r.fsck(8, "--repair", "--from", set, r.pool.Config), "is at group", "proves nothing")
+	if checksum(t, r.pool.Part) != damaged {
+		t.Error("the refused repair changed the pool")
+	}
+	r.fsck(1, "--repair", r.pool.Config)
+}
+
 // TestRepair_SuperSlot: a lost super slot is noted, no error, and written anew; nothing is lost with it.
 func TestRepair_SuperSlot(t *testing.T) {
 	t.Parallel()

@@ -78,8 +78,8 @@ func (r *repair) sources(ctx context.Context) ([]volume.Source, error) {
 	return r.fromReplicas(ctx)
 }
 
-// fromSet takes another copy that nobody has open. It must be of the same generation: only then do nodes of the same birth have the
-// same bytes.
+// fromSet takes another copy that nobody has open. It must be of the same generation and group: only then do nodes of the same birth have
+// the same bytes. A mount that ended before its full copy may have closed the same epoch once more, with other nodes; its term tells.
 func (r *repair) fromSet() ([]volume.Source, error) {
 	p, err := OpenPrivate(r.From, "fsck", false)
 	if err != nil {
@@ -92,6 +92,14 @@ func (r *repair) fromSet() ([]volume.Source, error) {
 		return nil, fmt.Errorf("%s holds pool %v, not %v", r.From.File, id.PoolUUID, r.m.id.PoolUUID)
 	case gen != r.before.Gen:
 		return nil, fmt.Errorf("%s is of generation %016x, this copy of %016x: what it holds proves nothing", r.From.File, gen, r.before.Gen)
+	}
+	there, err := volume.Probe(p.ReadAt, id.PoolUUID, p.Header().PoolSize)
+	switch here := r.m.found; {
+	case err != nil:
+		return nil, inParts(r.From, err)
+	case !sameGroup(there, here):
+		return nil, fmt.Errorf("%s is at group %d of term %d, this copy at group %d of term %d: what it holds proves nothing; use a copy of the same group, or promote one that is ahead",
+			r.From.File, there.LSN, there.Term, here.LSN, here.Term)
 	}
 	return []volume.Source{{Name: r.From.File, ReadAt: p.ReadAt}}, nil
 }
