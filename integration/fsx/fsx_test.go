@@ -77,10 +77,19 @@ func TestSeesAndReduces(t *testing.T) {
 	t.Logf("seed %d: %v remain of %d operations", m.Seed, short, failure.N)
 	f := m.game.files[0]
 	f.model = append(f.model[:0], 1, 2, 3)
-	if err := os.WriteFile(f.path, []byte{1, 2, 4}, 0); err != nil {
+	if err := writeSynced(f.path, []byte{1, 2, 4}); err != nil { // f's own descriptors may be those of a file that was renamed over
 		t.Fatal(err)
 	}
 	if err := m.Finish(); err == nil || !strings.Contains(err.Error(), "file0: byte 2 is 0x4, want 0x3") {
 		t.Errorf("the replica has another byte than the model: %v", err)
 	}
+}
+
+func writeSynced(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Sync(), file.Close())
 }
