@@ -333,13 +333,17 @@ func launch(t *testing.T, cfg daemonConfig) (*daemon, answer) {
 	stdout.Close()
 	d := &daemon{t: t, point: cfg.Point, cmd: cmd, in: json.NewDecoder(fromDaemon), out: toDaemon,
 		fds: map[int]bool{}}
+	var first answer
 	t.Cleanup(func() {
 		d.kill()
-		syscall.Unmount(cfg.Point, syscall.MNT_DETACH)
+		if first.Err == "" { // else the mount, if there is one, is another daemon's
+			syscall.Unmount(cfg.Point, syscall.MNT_DETACH)
+		}
 		toDaemon.Close()
 		fromDaemon.Close()
 	})
-	return d, d.receive()
+	first = d.receive()
+	return d, first
 }
 
 func (d *daemon) receive() answer {
