@@ -11,17 +11,24 @@ import (
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
+// header is the first block of a copy, and the header in it.
+func (r *rig) header(f *os.File) ([]byte, poolset.Header) {
+	r.t.Helper()
+	block := make([]byte, poolset.BlockSize)
+	_, err := f.ReadAt(block, 0)
+	r.must(err)
+	h, _, err := poolset.CurrentHeader(block)
+	r.must(err)
+	return block, h
+}
+
 // replicaState reads the state slots of the replica of target 0, also while they are in use.
 func (r *rig) replicaState() poolset.State {
 	r.t.Helper()
 	f, err := os.Open(r.replicaPart(0))
 	r.must(err)
 	defer f.Close()
-	block := make([]byte, poolset.BlockSize)
-	_, err = f.ReadAt(block, 0)
-	r.must(err)
-	h, _, err := poolset.CurrentHeader(block)
-	r.must(err)
+	block, h := r.header(f)
 	s, _, err := poolset.CurrentState(block, h.PoolUUID)
 	r.must(err)
 	return s

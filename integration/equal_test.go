@@ -73,8 +73,8 @@ func sameCopies(t *testing.T, part, other string) {
 	}
 }
 
-// sharedBytes reads a part and clears what is local to the copy.
-func sharedBytes(t *testing.T, part string) []byte {
+// readPart reads a part, which is a whole copy of a pool, and its header.
+func readPart(t *testing.T, part string) ([]byte, poolset.Header) {
 	t.Helper()
 	b, err := os.ReadFile(part)
 	if err != nil {
@@ -84,6 +84,13 @@ func sharedBytes(t *testing.T, part string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b, h
+}
+
+// sharedBytes reads a part and clears what is local to the copy.
+func sharedBytes(t *testing.T, part string) []byte {
+	t.Helper()
+	b, h := readPart(t, part)
 	super, err := layout.DecodeSuper(b[layout.SuperOff0:][:layout.BlockSize], h.PoolUUID)
 	if err != nil {
 		t.Fatal(err)

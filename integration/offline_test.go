@@ -299,11 +299,7 @@ func (r *rig) markInconsistent(part string) {
 	f, err := os.OpenFile(part, os.O_RDWR, 0)
 	r.must(err)
 	defer f.Close()
-	block := make([]byte, poolset.BlockSize)
-	_, err = f.ReadAt(block, 0)
-	r.must(err)
-	h, _, err := poolset.CurrentHeader(block)
-	r.must(err)
+	block, h := r.header(f)
 	s, slot, err := poolset.CurrentState(block, h.PoolUUID)
 	r.must(err)
 	s.Flags |= poolset.Inconsistent

@@ -17,14 +17,7 @@ import (
 // leaves are the offsets of the leaves of the last checkpoint in a part.
 func leaves(t *testing.T, part string) (offs []uint64) {
 	t.Helper()
-	b, err := os.ReadFile(part)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, _, err := poolset.CurrentHeader(b[:poolset.BlockSize])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, h := readPart(t, part)
 	var best layout.Super
 	for _, off := range []uint64{layout.SuperOff0, layout.SuperOff1} {
 		if s, err := layout.DecodeSuper(b[off:off+layout.SuperEnd], h.PoolUUID); err == nil && s.Epoch > best.Epoch {
@@ -32,7 +25,7 @@ func leaves(t *testing.T, part string) (offs []uint64) {
 		}
 	}
 	c := tree.Config{Bytes: b, NodeSize: int(best.NodeSize), UUID: best.PoolUUID}
-	err = tree.New(c, best.Root, best.RootBirth, int(best.Height), best.Epoch+1).Walk(true, func(off uint64, level int, _ uint64) error {
+	err := tree.New(c, best.Root, best.RootBirth, int(best.Height), best.Epoch+1).Walk(true, func(off uint64, level int, _ uint64) error {
 		if level == 0 {
 			offs = append(offs, off)
 		}
