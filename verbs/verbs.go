@@ -7,8 +7,16 @@
 // after it is delivered, and before a Read posted after it is answered. A provider that also places overlapping Writes
 // in order says so in Caps.
 //
-// A completion of a Write or Send means that its source may be used again. It says nothing about the peer: only an answer
-// or a Read response proves placement.
+// A completion of a Write or Send says nothing about the peer: only an answer or a Read response proves placement. The source
+// may be read until then: a transport in software can still hold it after the completion (TCP sends large pieces without a
+// copy, and sends them again). So no source is stored to before an answer or a Read response covers it, an inline
+// one excepted, which is copied by PostSend.
+//
+// A fenced work request begins only when all Reads, Flushes and AtomicWrites before it in its queue have completed. Without a
+// fence a Write may be placed before an earlier Read was answered.
+//
+// OpFlush completes when all Writes of its QP before it that touch its bytes are in the persistence domain of the peer (FlushPersistent),
+// or visible to all its observers (FlushVisible). It orders nothing after it: what must follow waits for its completion, or is fenced.
 //
 // A Send needs a posted receive at the peer. There is no receiver-not-ready: a Send without one ends the connection. The user
 // counts credits.
@@ -47,12 +55,15 @@ const (
 	LocalWrite  Access = 1 << iota // sink of a receive or of a Read
 	RemoteWrite                    // the peer may Write
 	RemoteRead                     // the peer may Read
+	RemoteFlush                    // the peer may Flush; refused where the memory is not persistent or the device has no Flush
+	OnDemand                       // do not pin: the kernel may move the pages (a file on a DAX file system); needs Caps.OnDemand
 )
 
 // Caps is what a device can do beyond the basics.
 type Caps struct {
 	Flush        bool // native FLUSH work requests
 	AtomicWrite  bool // native 8-byte ATOMIC_WRITE work requests
+	OnDemand     bool // regions can be registered without pinning them
 	OrderedPlace bool // overlapping Writes of one QP are placed in order
 	CPUPlaced    bool // inbound bytes are stored by a CPU, so they pass through its cache
 	MaxInline    int  // bytes of inline data, 0 = none
@@ -97,7 +108,7 @@ type QPAttr struct {
 	RecvDepth      int // receives posted and not yet reaped
 }
 
-// SGE is a piece of registered local memory.
+// SGE is a piece of registered local memory, or with OpFlush, where MR is nil and Off 0, a length of remote memory.
 type SGE struct {
 	MR  MR
 	Off uint64
@@ -134,13 +145,25 @@ func (o Opcode) String() string {
 	return fmt.Sprintf("opcode %d", uint8(o))
 }
 
+// FlushType is what an OpFlush demands.
+type FlushType uint8
+
+const (
+	FlushPersistent FlushType = iota // the bytes are in the persistence domain
+	FlushVisible                     // the bytes are visible: a lost power supply may still take them
+)
+
 // SendWR is one work request for the send queue. Local.Len may be 0 for OpSend and OpWrite.
 type SendWR struct {
 	ID         uint64
 	Op         Opcode
-	Signaled   bool // a completion is wanted even if it succeeds
+	Signaled   bool      // a completion is wanted even if it succeeds
+	Fence      bool      // begins when all Reads, Flushes and AtomicWrites before it have completed
+	Inline     bool      // OpWrite, OpSend: PostSend copies the source, at most Caps.MaxInline bytes; it may be used again at once
+	Flush      FlushType // of OpFlush
 	Local      SGE
-	RemoteAddr uint64
+	Value      uint64 // of OpAtomicWrite: stored little-endian; Local is not used
+	RemoteAddr uint64 // of OpAtomicWrite: a multiple of 8
 	RKey       uint32
 }
 
