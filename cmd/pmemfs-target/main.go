@@ -18,7 +18,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/version"
 	"github.com/pmemfs/pmemfs/target"
-	"github.com/pmemfs/pmemfs/verbs/iwarp"
+	"github.com/pmemfs/pmemfs/verbs/provider"
 )
 
 const description = `Serve the replicas of pools to the machines that mount them.
@@ -40,6 +40,9 @@ type options struct {
 	PoolDir     *string            `placeholder:"DIR" help:"Directory of the pool set files."`
 	Socket      *string            `placeholder:"PATH" help:"Unix socket for pmemfs promote and --status. Default: /run/pmemfs/target.sock."`
 	Durability  *config.Durability `placeholder:"CLASS" help:"Least promise of a pool that is served: media (its bytes survive a power cut) or memory (the death of a process only). Default: media."`
+	Provider    *string            `placeholder:"NAME" help:"RDMA provider: iwarp (over TCP, needs no RDMA device) or ibverbs (an RDMA device). Default: iwarp."`
+	Device      *string            `placeholder:"NAME" help:"RDMA device of ibverbs. Default: the one with the address of --fabric."`
+	GID         *int               `name:"gid" placeholder:"INDEX" help:"Index of the local GID, for ibverbs on Ethernet. Default: chosen."`
 	CRC         *bool              `negatable:"" help:"Ask for a checksum in every iWARP frame. Default: off."`
 	CheckConfig bool               `help:"Check the configuration and the flags, print what they mean, and exit."`
 	Status      bool               `help:"Ask the running daemon for the state of its pools, print it as JSON, and exit."`
@@ -65,8 +68,8 @@ func (o *options) run(out io.Writer) error {
 		return err
 	}
 	if o.CheckConfig {
-		fmt.Fprintf(out, "listen = %q\nfabric = %q\npool_dir = %q\nsocket = %q\ndurability = %q\ncrc = %v\n",
-			cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability, cfg.CRC)
+		fmt.Fprintf(out, "listen = %q\nfabric = %q\npool_dir = %q\nsocket = %q\ndurability = %q\nprovider = %q\ndevice = %q\ngid = %d\ncrc = %v\n",
+			cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability, cfg.Provider, cfg.Device, cfg.GID, cfg.CRC)
 		return nil
 	}
 	if o.Status {
@@ -101,6 +104,9 @@ func (o *options) load() (*config.Target, error) {
 	overlay(&cfg.PoolDir, o.PoolDir)
 	overlay(&cfg.Socket, o.Socket)
 	overlay(&cfg.Durability, o.Durability)
+	overlay(&cfg.Provider, o.Provider)
+	overlay(&cfg.Device, o.Device)
+	overlay(&cfg.GID, o.GID)
 	overlay(&cfg.CRC, o.CRC)
 	return cfg, cfg.Validate()
 }
@@ -124,10 +130,15 @@ func (o *options) file() (*config.Target, error) {
 }
 
 // serve runs the target until a signal ends it.
-func serve(cfg *config.Target, log *logrus.Logger, out io.Writer) error {
+func serve(cfg *config.Target, log *logrus.Logger, out io.Writer) (err error) {
 	ctx, stop := onSignal(log)
 	defer stop()
-	s, err := target.Listen(cfg, iwarp.New(iwarp.Options{CRC: cfg.CRC}), log)
+	device, err := provider.Open(cfg.Options(cfg.Fabric))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	s, err := target.Listen(cfg, device, log)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/replicate"
 	"github.com/pmemfs/pmemfs/replicate/wire"
-	"github.com/pmemfs/pmemfs/verbs/iwarp"
+	"github.com/pmemfs/pmemfs/verbs/provider"
 )
 
 const (
@@ -83,20 +83,31 @@ func greet(pool *replicate.Pool, message []byte, created bool) (lang uint32, err
 func main() {
 	target := flag.String("target", "127.0.0.1:7470", "control address of the target, `host:port`")
 	name := flag.String("pool", "pool.set", "`name` of the pool set file in the target's pool directory")
+	rdma := flag.String("provider", provider.IWARP, "RDMA `provider`: iwarp or ibverbs")
 	memory := flag.Bool("memory", false, "accept a target whose pool survives only the death of its process, such as one on tmpfs")
 	flag.Parse()
-	device := iwarp.New(iwarp.Options{})
-	defer device.Close()
+	if err := run(provider.Options{Name: *rdma, Addr: *target, GID: provider.AnyGID}, *target, *name, *memory); err != nil {
+		fmt.Fprintln(os.Stderr, "hello:", err)
+		os.Exit(1)
+	}
+}
+
+func run(opt provider.Options, target, name string, memory bool) (err error) {
+	device, err := provider.Open(opt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
 	client := &replicate.Client{Device: device, Durability: wire.DurabilityMedia}
-	if *memory {
+	if memory {
 		client.Durability = wire.DurabilityMemory
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	text, err := hello(ctx, client, *target, *name)
+	text, err := hello(ctx, client, target, name)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "hello:", err)
-		os.Exit(1)
+		return err
 	}
 	fmt.Println(text)
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pmemfs/pmemfs/verbs/provider"
 )
 
 func write(t *testing.T, text string) string {
@@ -73,7 +75,7 @@ func TestSampleFiles_CommentedValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := Replica{Address: "10.0.0.2:7470", Provider: IWARP, Durability: Media}
+		want := Replica{Address: "10.0.0.2:7470", RDMA: defaultRDMA, Durability: Media}
 		if d := cmp.Diff(want, got.Target("storage2.example.org")); d != "" {
 			t.Errorf("-want +got:\n%s", d)
 		}
@@ -99,6 +101,10 @@ h3 = {address = "[::1]:5", provider = "iwarp"}
 crc = true
 [target."h2:99"]
 durability = "media"
+[target.h4]
+provider = "ibverbs"
+device = "mlx5_0"
+gid = 3
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -107,17 +113,18 @@ durability = "media"
 		t.Errorf("got %+v", m)
 	}
 	for host, want := range map[string]Replica{
-		"h1":           {"h1:7470", IWARP, true, Memory},
-		"h2:99":        {"h2:99", IWARP, false, Media},
-		"h3":           {"[::1]:5", IWARP, false, Memory},
-		"not.in.there": {"not.in.there:7470", IWARP, false, Memory},
-		"fe80::1":      {"[fe80::1]:7470", IWARP, false, Memory},
+		"h1":           {"h1:7470", RDMA{provider.IWARP, "", provider.AnyGID, true}, Memory},
+		"h2:99":        {"h2:99", defaultRDMA, Media},
+		"h3":           {"[::1]:5", defaultRDMA, Memory},
+		"h4":           {"h4:7470", RDMA{provider.IBVerbs, "mlx5_0", 3, false}, Memory},
+		"not.in.there": {"not.in.there:7470", defaultRDMA, Memory},
+		"fe80::1":      {"[fe80::1]:7470", defaultRDMA, Memory},
 	} {
 		if d := cmp.Diff(want, m.Target(host)); d != "" {
 			t.Errorf("%s: -want +got:\n%s", host, d)
 		}
 	}
-	if d := cmp.Diff([]string{"h1", "h2:99", "h3"}, m.Targets()); d != "" {
+	if d := cmp.Diff([]string{"h1", "h2:99", "h3", "h4"}, m.Targets()); d != "" {
 		t.Error(d)
 	}
 	if err := m.Validate(); err != nil {
@@ -161,7 +168,13 @@ func TestLoad_Errors(t *testing.T) {
 		{"address", "[target.h]\naddress = \"h\"", mount, []string{":2: target.h.address", `"host:port"`}},
 		{"address without a host", "[target.h]\naddress = \":1\"", mount, []string{":2: target.h.address", "no host"}},
 		{"address port", "[target.h]\naddress = \"h:70000\"", mount, []string{":2: target.h.address", "65535"}},
-		{"provider", "[target.h]\nprovider = \"ibverbs\"", mount, []string{":2: target.h.provider", `"iwarp"`}},
+		{"provider", "[target.h]\nprovider = \"roce\"", mount, []string{":2: target.h.provider", `"iwarp"`, `"ibverbs"`}},
+		{"empty provider", "[target.h]\nprovider = \"\"", mount, []string{":2: target.h.provider", `"iwarp"`}},
+		{"device of iwarp", "[target.h]\ndevice = \"x\"", mount, []string{":2: target.h.device", `provider = "ibverbs"`}},
+		{"gid of iwarp", "[target.h]\ngid = 1", mount, []string{":2: target.h.gid", `provider = "ibverbs"`}},
+		{"gid out of range", "provider = \"ibverbs\"\ngid = 256", target, []string{":2: gid", "0 to 255"}},
+		{"gid in quotes", "[target.h]\ngid = \"1\"", mount, []string{":2: target.h.gid", "whole number"}},
+		{"crc of ibverbs", "provider = \"ibverbs\"\ncrc = true", target, []string{":2: crc", `provider = "iwarp"`}},
 		{"host without a name", "[target.\":1\"]\n", mount, []string{":1: ", "no host"}},
 		{"host with a bad port", "[target.\"h:x\"]\n", mount, []string{":1: ", "bad port"}},
 		{"syntax", "pool = \"x\"\ntimeout = ", mount, []string{":2: "}},
@@ -231,6 +244,11 @@ func TestDistance(t *testing.T) {
 	}
 }
 
+func valid(r RDMA) bool {
+	_, err := r.check()
+	return err == nil
+}
+
 // A file never crashes the reader, and what is taken is in range.
 func FuzzParse(f *testing.F) {
 	f.Add("pool = \"x\"\ntimeout = \"5s\"\n[target.\"h\"]\naddress = \"h:1\"")
@@ -243,7 +261,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("taken: %+v", m)
 			}
 			for _, h := range m.Targets() {
-				if r := m.Target(h); r.Provider != IWARP || checkAddr(r.Address, false) != nil {
+				if r := m.Target(h); !valid(r.RDMA) || checkAddr(r.Address, false) != nil {
 					t.Errorf("taken: target %q: %+v", h, r)
 				}
 			}

@@ -13,9 +13,6 @@ import (
 // ControlPort is the port of a target's control connection where nothing else is said.
 const ControlPort = "7470"
 
-// IWARP is the provider that needs no RDMA device: iWARP over TCP in the process itself.
-const IWARP = "iwarp"
-
 // onLossError is the one loss policy: wait up to Timeout for a lost target, then fail fsync until the pool is mounted anew.
 const onLossError = "error"
 
@@ -37,9 +34,8 @@ type Mount struct {
 
 // Replica is how to reach one target.
 type Replica struct {
-	Address    string     // control connection, "host:port"; default HOST:7470
-	Provider   string     // IWARP
-	CRC        bool       // iWARP frames carry a CRC. Default false
+	Address string // control connection, "host:port"; default HOST:7470
+	RDMA
 	Durability Durability // least promise asked of this target. Default: that of the mount
 }
 
@@ -54,14 +50,16 @@ type mountFile struct {
 
 type replicaFile struct {
 	Address    string
-	Provider   string
+	Provider   *string
+	Device     string
+	GID        *int
 	CRC        bool
 	Durability Durability
 }
 
 var mountKeys = schema{
 	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString,
-	"target.*.address": aString, "target.*.provider": aString, "target.*.crc": aBool, "target.*.durability": aString,
+	"target.*.address": aString, "target.*.provider": aString, "target.*.device": aString, "target.*.gid": anInteger, "target.*.crc": aBool, "target.*.durability": aString,
 }
 
 // DefaultMount is what an empty file means.
@@ -93,7 +91,7 @@ func parseMount(path, text string) (*Mount, error) {
 	m.Timeout, m.CommitInterval = time.Duration(raw.Timeout), time.Duration(raw.CommitInterval)
 	m.targets = make(map[string]Replica, len(raw.Target))
 	for host, r := range raw.Target {
-		m.targets[host] = Replica(r)
+		m.targets[host] = Replica{r.Address, r.rdma(), r.Durability}
 	}
 	return m, nil
 }
@@ -136,11 +134,13 @@ func (r replicaFile) check(f *file, host string) error {
 			return f.errorf(append(table, "address"), "%v", err)
 		}
 	}
-	if f.md.IsDefined("target", host, "provider") && r.Provider != IWARP {
-		return f.errorf(append(table, "provider"), `%q is not known: use %q`, r.Provider, IWARP)
+	if key, err := r.rdma().check(); err != nil {
+		return f.errorf(append(table, key), "%v", err)
 	}
 	return nil
 }
+
+func (r replicaFile) rdma() RDMA { return newRDMA(r.Provider, r.Device, r.GID, r.CRC) }
 
 // Validate reports what the file does not give and no default can.
 func (m *Mount) Validate() error {
@@ -155,12 +155,12 @@ func (m *Mount) Targets() []string { return slices.Sorted(maps.Keys(m.targets)) 
 
 // Target is how to reach host, named as in a REPLICA line of a pool set, from its table or by default.
 func (m *Mount) Target(host string) Replica {
-	r := m.targets[host]
+	r, ok := m.targets[host]
+	if !ok {
+		r.RDMA = defaultRDMA
+	}
 	if r.Address == "" {
 		r.Address = controlAddr(host)
-	}
-	if r.Provider == "" {
-		r.Provider = IWARP
 	}
 	if r.Durability == 0 {
 		r.Durability = m.Durability

@@ -22,8 +22,7 @@ type Target struct {
 	Socket string
 	// Durability is the least promise that a pool must make to be served. Default Media.
 	Durability Durability
-	// CRC asks that iWARP frames carry a CRC. Default false.
-	CRC bool
+	RDMA
 }
 
 type targetFile struct {
@@ -32,11 +31,15 @@ type targetFile struct {
 	PoolDir    string `toml:"pool_dir"`
 	Socket     string
 	Durability Durability
+	Provider   *string
+	Device     string
+	GID        *int
 	CRC        bool
 }
 
 var targetKeys = schema{
-	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "crc": aBool,
+	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString,
+	"provider": aString, "device": aString, "gid": anInteger, "crc": aBool,
 }
 
 // DefaultTarget is what an empty file means.
@@ -46,6 +49,7 @@ func DefaultTarget() *Target {
 		Fabric:     "127.0.0.1:7471",
 		Socket:     "/run/pmemfs/target.sock",
 		Durability: Media,
+		RDMA:       defaultRDMA,
 	}
 }
 
@@ -60,12 +64,12 @@ func LoadTarget(path string) (*Target, error) {
 
 func parseTarget(path, text string) (*Target, error) {
 	d := DefaultTarget()
-	raw := targetFile{d.Listen, d.Fabric, d.PoolDir, d.Socket, d.Durability, d.CRC}
+	raw := targetFile{Listen: d.Listen, Fabric: d.Fabric, PoolDir: d.PoolDir, Socket: d.Socket, Durability: d.Durability}
 	f, err := parse(path, text, targetKeys, &raw)
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.CRC}
+	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
 	if key, err := t.checkValues(f.md.IsDefined); err != nil {
 		return nil, f.errorf(toml.Key{key}, "%v", err)
 	}
@@ -87,7 +91,7 @@ func (t *Target) checkValues(given func(key ...string) bool) (key string, err er
 			return p.key, fmt.Errorf("is empty: give a path, or leave the key out")
 		}
 	}
-	return "", nil
+	return t.RDMA.check()
 }
 
 // Validate reports what is missing or wrong after flags were laid over the file. It looks whether PoolDir is there.

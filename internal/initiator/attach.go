@@ -19,7 +19,8 @@ import (
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate"
 	"github.com/pmemfs/pmemfs/replicate/wire"
-	"github.com/pmemfs/pmemfs/verbs/iwarp"
+	"github.com/pmemfs/pmemfs/verbs"
+	"github.com/pmemfs/pmemfs/verbs/provider"
 )
 
 // Replica is what a mount needs of a target's copy: a *replicate.Replica, or the like in a simulation.
@@ -48,6 +49,7 @@ func Identity(p *pool.Pool, size uint64) replicate.Identity {
 type link struct {
 	remote  poolset.Replica
 	conf    config.Replica
+	device  verbs.Device // nil if the replica has none of its own
 	replica Replica
 
 	mu     sync.Mutex
@@ -76,15 +78,28 @@ func (m *Mounted) connect(ctx context.Context) error {
 	id := Identity(m.pool, m.found.PoolSize)
 	for _, remote := range m.Set.Replicas {
 		l := &link{remote: remote, conf: m.Config.Target(hostKey(remote))}
+		if err := m.open(l); err != nil {
+			return err
+		}
 		r, err := replicate.Connect(ctx, replicate.Config{
-			Name: remote.Host, Pool: remote.Name, Addr: l.conf.Address, Device: iwarp.New(iwarp.Options{CRC: l.conf.CRC, WriteTimeout: writeTimeout(m.Config.Timeout)}),
+			Name: remote.Host, Pool: remote.Name, Addr: l.conf.Address, Device: l.device,
 			Timeout: m.Config.Timeout, Durability: uint32(l.conf.Durability), Log: m.Log.WithField("target", remote.Host), OnDrained: l.drained,
 		}, m.pool.Region(), id)
 		if err != nil {
-			return err
+			return errors.Join(err, l.device.Close())
 		}
 		l.replica = r
 		m.links = append(m.links, l)
+	}
+	return nil
+}
+
+// open opens the RDMA device that reaches the target.
+func (m *Mounted) open(l *link) (err error) {
+	opt := l.conf.Options(l.conf.Address)
+	opt.WriteTimeout = writeTimeout(m.Config.Timeout)
+	if l.device, err = provider.Open(opt); err != nil {
+		return fmt.Errorf("target %s: %w", l.remote.Host, err)
 	}
 	return nil
 }

@@ -307,6 +307,12 @@ func (m *Mounted) release() {
 		if err := l.replica.Close(ctx); err != nil {
 			m.Log.WithError(err).Warn("cannot close the session of a target; it ends when the connection does")
 		}
+		if l.device == nil {
+			continue
+		}
+		if err := l.device.Close(); err != nil {
+			m.Log.WithError(err).Warn("cannot close the RDMA device")
+		}
 	}
 	if m.prefaulter != nil {
 		m.prefaulter.close()
