@@ -66,7 +66,12 @@ type Caps struct {
 	OnDemand     bool // regions can be registered without pinning them
 	OrderedPlace bool // overlapping Writes of one QP are placed in order
 	CPUPlaced    bool // inbound bytes are stored by a CPU, so they pass through its cache
-	MaxInline    int  // bytes of inline data, 0 = none
+	// OwnStores: this process itself stores inbound bytes and loads outbound ones, through the slices it was given. Then memory of any
+	// kind can be registered and nothing is pinned. Without it a device or the kernel keeps the pages of a region, which must not
+	// be those of a file in the page cache: they are written back behind the device.
+	OwnStores bool
+	MaxInline int    // bytes of inline data, 0 = none
+	MaxRegion uint64 // most bytes of one region, 0 = no limit
 }
 
 // Device is one RDMA device, or a stand-in for one.
@@ -85,7 +90,8 @@ type Device interface {
 
 // PD is a protection domain: its QPs reach only its MRs.
 type PD interface {
-	// RegisterMR makes b reachable. The caller keeps b mapped until Deregister has returned.
+	// RegisterMR makes b reachable. The caller keeps b mapped until Deregister has returned. An error of the kernel is wrapped, so that
+	// errors.Is finds its errno. With OnDemand the pages that are there are fetched ahead, as far as the device can.
 	RegisterMR(b []byte, a Access) (MR, error)
 	// CreateQP makes a queue pair. Receives may be posted before it is connected.
 	CreateQP(attr QPAttr) (QP, error)

@@ -72,7 +72,7 @@ func New(o Options) verbs.Device {
 func (d *device) Name() string { return "iwarp" }
 
 func (d *device) Caps() verbs.Caps {
-	return verbs.Caps{OrderedPlace: true, CPUPlaced: true}
+	return verbs.Caps{OrderedPlace: true, CPUPlaced: true, OwnStores: true, MaxRegion: maxRegion}
 }
 
 func (d *device) AllocPD() (verbs.PD, error) {

@@ -23,7 +23,7 @@ func (f *Fabric) Device(name string) verbs.Device {
 func (d *device) Name() string { return d.name }
 
 func (d *device) Caps() verbs.Caps {
-	return verbs.Caps{OrderedPlace: d.fabric.pick == nil, CPUPlaced: true}
+	return verbs.Caps{OrderedPlace: d.fabric.pick == nil, CPUPlaced: true, OwnStores: true}
 }
 
 func (d *device) AllocPD() (verbs.PD, error) {
