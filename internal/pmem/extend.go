@@ -38,13 +38,14 @@ func (m *mapping) Extend(parts []Part) error {
 	if total > uint64(len(m.mem)) {
 		return fmt.Errorf("%w: %d bytes are reserved, %d needed", ErrNoRoom, len(m.mem), total)
 	}
-	if err := m.mapBehind(old, parts); err != nil {
+	kind, err := m.mapBehind(old, parts)
+	if err != nil {
 		if total > size {
 			err = errors.Join(err, vacate(m.mem[size:total]))
 		}
 		return err
 	}
-	m.publish(parts, total)
+	m.publish(parts, total, kind)
 	return nil
 }
 
@@ -63,9 +64,9 @@ func continues(old, parts []Part) error {
 	return nil
 }
 
-// mapBehind maps what parts have more than old over the addresses behind the region.
-func (m *mapping) mapBehind(old, parts []Part) error {
-	off := m.size()
+// mapBehind maps what parts have more than old over the addresses behind the region, and returns the kind of all of it.
+func (m *mapping) mapBehind(old, parts []Part) (Kind, error) {
+	off, kind := m.size(), m.Kind()
 	for i := len(old) - 1; i < len(parts); i++ {
 		p, at := parts[i], uint64(0)
 		if i < len(old) {
@@ -75,14 +76,15 @@ func (m *mapping) mapBehind(old, parts []Part) error {
 		if n == 0 {
 			continue
 		}
-		promise, err := mapPart(p, at, m.mem[off:off+n], Options{})
+		k, err := mapPart(p, at, m.mem[off:off+n], Options{})
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if promise < m.promise {
-			return fmt.Errorf("%w: %s", ErrWeaker, p.Path)
+		if k.promise() < m.promise {
+			return 0, fmt.Errorf("%w: %s", ErrWeaker, p.Path)
 		}
+		kind = max(kind, k)
 		off += n
 	}
-	return nil
+	return kind, nil
 }

@@ -82,6 +82,18 @@ func TestExtend_Refusals(t *testing.T) {
 	}
 }
 
+// A region takes the kind of the part that is hardest to register.
+func TestExtend_Kind(t *testing.T) {
+	first, second := newFile(t, memoryDir, "a", 4096), newFile(t, t.TempDir(), "b", 4096)
+	m, alone := openFile(t, first, 4096, 0), openFile(t, second, 4096, 0)
+	if err := m.Extend([]Part{{first, 4096}, {second, 4096}}); err != nil {
+		t.Fatal(err)
+	}
+	if m.Kind() != max(Tmpfs, alone.Kind()) || m.Promise() != Volatile {
+		t.Errorf("kind %v, promise %v", m.Kind(), m.Promise())
+	}
+}
+
 // Others go on while the region grows.
 func TestExtend_WhileInUse(t *testing.T) {
 	path := newFile(t, memoryDir, "a", 1<<20)

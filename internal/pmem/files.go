@@ -43,18 +43,22 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 		return nil, fmt.Errorf("pmem: reserve %d bytes of address space for %s: %w", total, parts[0].Path, err)
 	}
 	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly, private: opt.Private}
+	var kind Kind
 	for off, i := uint64(0), 0; i < len(parts); i++ {
 		p := parts[i]
-		promise, err := mapPart(p, 0, s.mem[off:off+p.Size], opt)
+		k, err := mapPart(p, 0, s.mem[off:off+p.Size], opt)
 		if err != nil {
 			return nil, errors.Join(err, s.release())
 		}
-		m.promise = min(m.promise, promise)
+		kind, m.promise = max(kind, k), min(m.promise, k.promise())
 		off += p.Size
 	}
-	m.publish(parts, total)
-	if assume != 0 {
+	m.publish(parts, total, kind)
+	switch {
+	case assume != 0:
 		m.promise = assume
+	case opt.Private:
+		m.promise = Volatile
 	}
 	mapped.add(m)
 	return m, nil
@@ -77,8 +81,8 @@ func totalSize(parts []Part) (uint64, error) {
 	return total, nil
 }
 
-// mapPart maps one file, from at on, over b and returns what a fence will mean for it. The mapping outlives the descriptor.
-func mapPart(p Part, at uint64, b []byte, opt Options) (Promise, error) {
+// mapPart maps one file, from at on, over b and returns its kind. The mapping outlives the descriptor.
+func mapPart(p Part, at uint64, b []byte, opt Options) (Kind, error) {
 	flags, prot := os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
 	switch {
 	case opt.Private:
@@ -101,12 +105,13 @@ func mapPart(p Part, at uint64, b []byte, opt Options) (Promise, error) {
 	return mapShared(f, int64(at), b, prot)
 }
 
-// mapPrivate reserves no memory for the pages that may be stored to: a pool is larger than the memory of its machine.
-func mapPrivate(f *os.File, at int64, b []byte, prot int) (Promise, error) {
+// mapPrivate reserves no memory for the pages that may be stored to: a pool is larger than the memory of its machine. The kernel replaces
+// each of them at its first store, so that the kind is PageCacheFile wherever the file is.
+func mapPrivate(f *os.File, at int64, b []byte, prot int) (Kind, error) {
 	if err := mapFile(int(f.Fd()), at, b, prot, unix.MAP_PRIVATE|unix.MAP_NORESERVE); err != nil {
 		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
-	return Volatile, nil
+	return PageCacheFile, nil
 }
 
 func checkFile(f *os.File, p Part) error {
@@ -125,7 +130,7 @@ func checkFile(f *os.File, p Part) error {
 }
 
 // mapShared asks for MAP_SYNC first. File systems without DAX, tmpfs among them, refuse it with EOPNOTSUPP.
-func mapShared(f *os.File, at int64, b []byte, prot int) (Promise, error) {
+func mapShared(f *os.File, at int64, b []byte, prot int) (Kind, error) {
 	fd := int(f.Fd())
 	err := mapFile(fd, at, b, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
 	if err == nil && !canFlush {
@@ -133,7 +138,7 @@ func mapShared(f *os.File, at int64, b []byte, prot int) (Promise, error) {
 			f.Name(), runtime.GOARCH)
 	}
 	if err == nil {
-		return Persistent, nil
+		return FSDAX, nil
 	}
 	// EINVAL is the answer of a kernel before Linux 4.15.
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
@@ -142,18 +147,18 @@ func mapShared(f *os.File, at int64, b []byte, prot int) (Promise, error) {
 	if err := mapFile(fd, at, b, prot, unix.MAP_SHARED); err != nil {
 		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
-	return promiseOf(f)
+	return kindOf(f)
 }
 
-// promiseOf tells file systems in memory from those on a device.
-func promiseOf(f *os.File) (Promise, error) {
+// kindOf tells file systems in memory from those on a device.
+func kindOf(f *os.File) (Kind, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return 0, fmt.Errorf("pmem: file system of part %s: %w", f.Name(), err)
 	}
 	switch uint32(st.Type) {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
-		return Volatile, nil
+		return Tmpfs, nil
 	}
-	return PageCache, nil
+	return PageCacheFile, nil
 }

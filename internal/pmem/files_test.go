@@ -57,24 +57,25 @@ func readFile(t *testing.T, path string) []byte {
 	return b
 }
 
-func TestPromiseFollowsTheFileSystem(t *testing.T) {
+func TestPromiseAndKindFollowTheFileSystem(t *testing.T) {
 	disk := newFile(t, t.TempDir(), "disk", 4096)
 	shm := newFile(t, memoryDir, "shm", 4096)
 	var st unix.Statfs_t
 	if err := unix.Statfs(disk, &st); err != nil {
 		t.Fatal(err)
 	}
-	onDisk := PageCache
+	onDisk, diskKind := PageCache, PageCacheFile
 	if uint32(st.Type) == unix.TMPFS_MAGIC {
-		onDisk = Volatile // the machine keeps its temporary files in memory
+		onDisk, diskKind = Volatile, Tmpfs // the machine keeps its temporary files in memory
 	}
 	for _, c := range []struct {
 		parts []Part
 		want  Promise
+		kind  Kind
 	}{
-		{[]Part{{disk, 4096}}, onDisk},
-		{[]Part{{shm, 4096}}, Volatile},
-		{[]Part{{disk, 4096}, {shm, 4096}}, Volatile},
+		{[]Part{{disk, 4096}}, onDisk, diskKind},
+		{[]Part{{shm, 4096}}, Volatile, Tmpfs},
+		{[]Part{{disk, 4096}, {shm, 4096}}, Volatile, diskKind},
 	} {
 		r, err := OpenFiles(c.parts, Options{})
 		if err != nil {
@@ -82,6 +83,9 @@ func TestPromiseFollowsTheFileSystem(t *testing.T) {
 		}
 		if r.Promise() != c.want {
 			t.Errorf("%v: promise %d, want %d", c.parts, r.Promise(), c.want)
+		}
+		if r.Kind() != c.kind {
+			t.Errorf("%v: kind %v, want %v", c.parts, r.Kind(), c.kind)
 		}
 		r.Close()
 	}
@@ -187,8 +191,8 @@ func TestPrivateRegion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Promise() != Volatile {
-		t.Errorf("promise %v", r.Promise())
+	if r.Promise() != Volatile || r.Kind() != PageCacheFile {
+		t.Errorf("promise %v, kind %v", r.Promise(), r.Kind())
 	}
 	if err := r.Prefault(Range{0, 12288}); err != nil {
 		t.Fatal(err)

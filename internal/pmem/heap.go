@@ -15,6 +15,7 @@ func NewHeap(size uint64) Region {
 
 func (h *heap) Bytes() []byte    { return h.mem }
 func (h *heap) Promise() Promise { return Volatile }
+func (h *heap) Kind() Kind       { return Heap }
 func (h *heap) Fence() error     { return nil }
 func (h *heap) Sync() error      { return nil }
 

@@ -16,6 +16,7 @@ type mapping struct {
 	space
 	parts    atomic.Pointer[[]Part] // mapped; never changed, but replaced by Extend
 	mapped   atomic.Uint64          // bytes of them; grows after parts
+	kind     atomic.Uint32          // a Kind; only gets harder
 	promise  Promise
 	readOnly bool
 	private  bool
@@ -29,11 +30,13 @@ func (m *mapping) Bytes() []byte {
 }
 
 func (m *mapping) Promise() Promise { return m.promise }
+func (m *mapping) Kind() Kind       { return Kind(m.kind.Load()) }
 func (m *mapping) size() uint64     { return m.mapped.Load() }
 
-// publish makes size bytes of parts, which are mapped, the region.
-func (m *mapping) publish(parts []Part, size uint64) {
+// publish makes size bytes of parts, which are mapped and of this kind, the region.
+func (m *mapping) publish(parts []Part, size uint64, kind Kind) {
 	own := slices.Clone(parts)
+	m.kind.Store(uint32(kind))
 	m.parts.Store(&own)
 	m.mapped.Store(size)
 }

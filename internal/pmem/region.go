@@ -42,6 +42,8 @@ type Region interface {
 	// Sync makes the whole region persistent, also what an earlier process stored and never flushed.
 	Sync() error
 	Promise() Promise
+	// Kind is that of the parts; of several kinds the one that is hardest to register.
+	Kind() Kind
 	// Close unmaps. Nobody may hold a slice of Bytes any more.
 	Close() error
 }

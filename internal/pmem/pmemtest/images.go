@@ -269,6 +269,7 @@ func (p plain) Fence() error              { return nil }
 func (p plain) Prefault(pmem.Range) error { return nil }
 func (p plain) Sync() error               { return nil }
 func (p plain) Promise() pmem.Promise     { return pmem.Persistent }
+func (p plain) Kind() pmem.Kind           { return pmem.Heap }
 func (p plain) Close() error              { return nil }
 
 func (p plain) Store64(off, val uint64) error {

@@ -92,6 +92,13 @@ func (r *Region) Promise() pmem.Promise {
 	return pmem.Persistent
 }
 
+func (r *Region) Kind() pmem.Kind {
+	if r.mode == Pages {
+		return pmem.PageCacheFile
+	}
+	return pmem.FSDAX
+}
+
 // Flush implements pmem.Region.
 func (r *Region) Flush(rs []pmem.Range) error {
 	for _, g := range rs {
