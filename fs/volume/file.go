@@ -131,18 +131,20 @@ func (f *file) search(b uint64) int {
 	return lo
 }
 
-// Hold says that the kernel refers to the inode once more.
-func (v *Volume) Hold(ino Ino) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.holds.add(ino)
-}
+// Hold says that the kernel refers to the inode once more. It waits for no other call.
+func (v *Volume) Hold(ino Ino) { v.holds.add(ino) }
 
 // Forget takes back n of the holds. An inode without a name and without holds is left to Reclaim.
+//
+// The reference goes before the look at unnamed, and dropLink looks at the references after it has set unnamed: whichever comes last
+// queues the orphan. Both may, which Reclaim bears.
 func (v *Volume) Forget(ino Ino, n uint64) {
+	if !v.holds.drop(ino, n) || !v.remembered(ino) {
+		return
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.holds.drop(ino, n) {
+	if v.holds.count(ino) > 0 {
 		return
 	}
 	if f := v.files[ino]; f != nil {
@@ -152,6 +154,14 @@ func (v *Volume) Forget(ino Ino, n uint64) {
 	if _, yes := v.unnamed[ino]; yes {
 		v.orphans = append(v.orphans, ino)
 	}
+}
+
+// remembered tells whether memory knows anything of ino but its holds. It is false for all that was only looked at.
+func (v *Volume) remembered(ino Ino) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	_, orphan := v.unnamed[ino]
+	return orphan || v.files[ino] != nil
 }
 
 // forgetClean drops a file that says nothing which the tree does not.

@@ -1,15 +1,23 @@
 package volume
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // holds counts the references that the kernel has to inodes. There can be as many as the kernel caches inodes, so it is
 // compact, it holds no pointers that a collector would follow, and it shrinks. Inodes made one after the other, which are
 // mostly held together, share a slot.
 //
-// It is cut into shards by the hash, so that no single step moves more than a small part of it.
-type holds struct {
-	shards [holdShards]holdTable
-	large  map[Ino]uint64 // the counts of at least math.MaxUint16
+// It is cut into shards by the hash, so that no single step moves more than a small part of it. Each shard has its own lock, a
+// leaf under Volume.mu: the kernel takes and gives back references at the pace of stat(2), and must not wait for lookups
+// that read a large tree.
+type holds struct{ shards [holdShards]holdShard }
+
+type holdShard struct {
+	mu    sync.Mutex
+	table holdTable
+	large map[Ino]uint64 // the counts of at least math.MaxUint16
 }
 
 const (
@@ -33,37 +41,47 @@ func (s *holdSlot) empty() bool { return s.counts == [8]uint16{} }
 
 func holdHash(page uint64) uint64 { return page * 0x9e3779b97f4a7c15 }
 
-func (h *holds) shard(ino Ino) *holdTable { return &h.shards[holdHash(ino/8)>>58] }
+func (h *holds) shard(ino Ino) *holdShard { return &h.shards[holdHash(ino/8)>>58] }
 
 // count is the number of references to ino.
 func (h *holds) count(ino Ino) uint64 {
-	t := h.shard(ino)
+	s := h.shard(ino)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count(ino)
+}
+
+func (s *holdShard) count(ino Ino) uint64 {
+	t := &s.table
 	if t.used == 0 {
 		return 0
 	}
 	if n := t.slots[t.find(ino/8)].counts[ino%8]; n < math.MaxUint16 {
 		return uint64(n)
 	}
-	return h.large[ino]
+	return s.large[ino]
 }
 
 // add counts one reference more.
 func (h *holds) add(ino Ino) {
-	t := h.shard(ino)
+	s := h.shard(ino)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &s.table
 	t.makeRoom()
-	s := &t.slots[t.find(ino/8)]
-	if s.empty() {
-		s.page = ino / 8
+	slot := &t.slots[t.find(ino/8)]
+	if slot.empty() {
+		slot.page = ino / 8
 		t.used++
 	}
-	switch n := &s.counts[ino%8]; *n {
+	switch n := &slot.counts[ino%8]; *n {
 	case math.MaxUint16:
-		h.large[ino]++
+		s.large[ino]++
 	case math.MaxUint16 - 1:
-		if h.large == nil {
-			h.large = make(map[Ino]uint64)
+		if s.large == nil {
+			s.large = make(map[Ino]uint64)
 		}
-		*n, h.large[ino] = math.MaxUint16, math.MaxUint16
+		*n, s.large[ino] = math.MaxUint16, math.MaxUint16
 	default:
 		*n++
 	}
@@ -71,19 +89,22 @@ func (h *holds) add(ino Ino) {
 
 // drop takes back n references, or all if there are fewer, and tells whether none is left.
 func (h *holds) drop(ino Ino, n uint64) (none bool) {
-	had := h.count(ino)
+	s := h.shard(ino)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had := s.count(ino)
 	if had == 0 {
 		return true
 	}
 	left := had - min(n, had)
 	if left >= math.MaxUint16 {
-		h.large[ino] = left
+		s.large[ino] = left
 		return false
 	}
 	if had >= math.MaxUint16 {
-		delete(h.large, ino)
+		delete(s.large, ino)
 	}
-	t := h.shard(ino)
+	t := &s.table
 	i := t.find(ino / 8)
 	t.slots[i].counts[ino%8] = uint16(left)
 	if t.slots[i].empty() {

@@ -2,13 +2,15 @@ package volume
 
 import (
 	"math"
+	"runtime"
+	"syscall"
 	"testing"
 )
 
 // bytes is the memory that the shards take.
 func (h *holds) bytes() (n int) {
 	for i := range h.shards {
-		n += 24 * len(h.shards[i].slots)
+		n += 24 * len(h.shards[i].table.slots)
 	}
 	return n
 }
@@ -76,8 +78,8 @@ func TestHolds_LargeCounts(t *testing.T) {
 			t.Fatalf("none is %v with %d left", none, left)
 		}
 	}
-	if len(h.large) != 0 || h.count(78) != 1 {
-		t.Errorf("%d large counts are left; the neighbour has %d", len(h.large), h.count(78))
+	if n := len(h.shard(77).large); n != 0 || h.count(78) != 1 {
+		t.Errorf("%d large counts are left; the neighbour has %d", n, h.count(78))
 	}
 	if !h.drop(77, 1) || h.count(77) != 0 {
 		t.Error("a drop of what is not held")
@@ -105,5 +107,30 @@ func TestHolds_CompactAndShrinks(t *testing.T) {
 	}
 	if got := h.bytes(); got > holdShards*holdMin*24 {
 		t.Errorf("empty, it takes %d bytes", got)
+	}
+}
+
+// References are taken and given back while names go and orphans are reclaimed. Whichever of the last name and the last
+// reference goes last, the inode goes with it: none is left behind, and none goes while it is held.
+func TestHolds_BesideUnlinkAndReclaim(t *testing.T) {
+	r := newRig(t, 8<<20, Params{})
+	for round := range 200 {
+		ino := r.file("f")
+		r.v.Hold(ino)
+		held := make(chan error, 1)
+		go func() {
+			_, err := r.v.GetAttr(ino)
+			r.v.Hold(ino)
+			r.v.Forget(ino, 2)
+			held <- err
+		}()
+		if round%2 == 0 {
+			runtime.Gosched()
+		}
+		want(t, "unlink", r.v.Unlink(Root, "f"), nil)
+		r.reclaim()
+		want(t, "look at what is held", <-held, nil)
+		r.reclaim()
+		want(t, "neither name nor reference", second(r.v.GetAttr(ino)), syscall.ESTALE)
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // Volume is an open file system.
 type Volume struct {
-	// mu protects all below. Data and attributes are read under RLock; every change, hold and seal takes Lock.
+	// mu protects all below. Data and attributes are read under RLock; every change and
+	// seal takes Lock. holds has locks of its own.
 	mu sync.RWMutex
 
 	region pmem.Region
