@@ -71,6 +71,8 @@ func New(o Options) verbs.Device {
 
 func (d *device) Name() string { return "iwarp" }
 
+// Caps: no inline data, since nothing is gained: a source that goes out in PostSend was copied by the socket, and one that waits behind a fence
+// or for the peer would need a copy for each place of the queue.
 func (d *device) Caps() verbs.Caps {
 	return verbs.Caps{OrderedPlace: true, CPUPlaced: true, OwnStores: true, MaxRegion: maxRegion}
 }
@@ -105,6 +107,9 @@ type pd struct {
 func (p *pd) RegisterMR(b []byte, a verbs.Access) (verbs.MR, error) {
 	if len(b) == 0 || len(b) > maxRegion {
 		return nil, fmt.Errorf("iwarp: register %d bytes: a region has 1 to %d", len(b), uint64(maxRegion))
+	}
+	if a&(verbs.RemoteFlush|verbs.OnDemand) != 0 {
+		return nil, fmt.Errorf("iwarp: register for FLUSH or without pinning: %w", verbs.ErrUnsupported)
 	}
 	m, err := p.dev.register(p, b, a)
 	if err != nil {

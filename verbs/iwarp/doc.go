@@ -32,7 +32,7 @@
 // others stay with their receivers. A Wait below a millisecond leaves the turn alone.
 //
 // The server, a second goroutine, answers Reads and sends what PostSend had to leave behind (Reads beyond the peer's limit,
-// messages before the peer's first frame).
+// what is fenced behind Reads, messages before the peer's first frame).
 //
 // Only the receiver ends a connection: it gets the turn for good, joins the server, waits until no PostSend uses the
 // socket, and flushes the queues. Close waits for it.

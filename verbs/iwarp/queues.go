@@ -34,13 +34,17 @@ func (s *sendQueue) oldestRead() *sendEntry {
 	return s.at(s.reads[s.readHead%uint64(len(s.reads))])
 }
 
-// start takes the next work request that may be started now. Reads above the limit wait, and all behind them with them.
+// start takes the next work request that may be started now. Reads above the limit wait, and what is fenced waits for the Reads before it; all behind
+// them wait with them.
 func (s *sendQueue) start(ord int) (*sendEntry, uint64) {
 	if s.next == s.tail {
 		return nil, 0
 	}
 	i := s.next
 	e := s.at(i)
+	if e.wr.Fence && s.readsOut() > 0 {
+		return nil, 0
+	}
 	if e.wr.Op == verbs.OpRead {
 		if s.readsOut() >= ord {
 			return nil, 0

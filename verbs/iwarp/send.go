@@ -48,6 +48,9 @@ func (q *qp) enqueue(wrs []verbs.SendWR) error {
 }
 
 func (q *qp) checkSend(wr *verbs.SendWR) error {
+	if wr.Inline && (wr.Op == verbs.OpRead || wr.Local.Len > 0) {
+		return fmt.Errorf("inline data: %w", verbs.ErrUnsupported)
+	}
 	var need verbs.Access
 	switch wr.Op {
 	case verbs.OpWrite, verbs.OpSend:

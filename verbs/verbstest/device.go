@@ -22,9 +22,7 @@ func (f *Fabric) Device(name string) verbs.Device {
 
 func (d *device) Name() string { return d.name }
 
-func (d *device) Caps() verbs.Caps {
-	return verbs.Caps{OrderedPlace: d.fabric.pick == nil, CPUPlaced: true, OwnStores: true}
-}
+func (d *device) Caps() verbs.Caps { return d.fabric.caps }
 
 func (d *device) AllocPD() (verbs.PD, error) {
 	d.fabric.mu.Lock()
@@ -57,6 +55,9 @@ func (p *pd) RegisterMR(b []byte, a verbs.Access) (verbs.MR, error) {
 		return nil, errors.New("verbstest: register no bytes: a region has at least 1")
 	}
 	f := p.dev.fabric
+	if a&verbs.RemoteFlush != 0 && !f.caps.Flush || a&verbs.OnDemand != 0 && !f.caps.OnDemand {
+		return nil, fmt.Errorf("verbstest: register with the rights %#x: %w", uint8(a), verbs.ErrUnsupported)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keys++

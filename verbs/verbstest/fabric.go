@@ -14,8 +14,11 @@ import (
 type Fabric struct {
 	mu        sync.Mutex // protects the fabric and everything in it
 	auto      bool
-	pick      func(n int) int // order of Writes, nil: as posted
-	order     []*qp           // a queue pair for each posted and not executed work request, oldest first
+	caps      verbs.Caps
+	pick      func(n int) int // order of work requests, nil: as posted
+	placement Placement
+	persist   func(b []byte) // told of bytes that are persistent, nil: nobody is
+	order     []*qp          // a queue pair for each posted and not executed work request, oldest first
 	keys      uint32
 	ports     int
 	listeners map[string]*listener
@@ -31,8 +34,15 @@ const (
 
 // NewFabric makes a fabric without devices.
 func NewFabric(m Mode) *Fabric {
-	return &Fabric{auto: m == Auto, listeners: make(map[string]*listener)}
+	return &Fabric{auto: m == Auto, listeners: make(map[string]*listener),
+		caps: verbs.Caps{OrderedPlace: true, CPUPlaced: true, OwnStores: true, MaxInline: maxInline}}
 }
+
+// maxInline is what RDMA devices take at least.
+const maxInline = 64
+
+// Native makes devices that have native FLUSH and ATOMIC_WRITE, and register without pinning. It is called before the first device is made.
+func (f *Fabric) Native() { f.caps.Flush, f.caps.AtomicWrite, f.caps.OnDemand = true, true, true }
 
 // Step executes the oldest posted work request. It returns false if there is none.
 func (f *Fabric) Step() bool {
@@ -112,15 +122,17 @@ func (f *Fabric) forget(q *qp, all bool) {
 	f.order = kept
 }
 
-// execute carries out the oldest work request of q, which is connected.
+// execute carries out a work request of q, which is connected and has one to do.
 func (f *Fabric) execute(q *qp) {
 	f.forget(q, false)
+	i := 0
 	if f.pick != nil {
-		q.shuffle(f.pick)
+		i = q.choose(f)
 	}
-	status, err := q.carryOut(&q.sq[0])
+	status, err := q.carryOut(&q.sq[i])
 	if err == nil {
-		q.complete()
+		q.sq[i].done = true
+		q.retire()
 		return
 	}
 	// The victim on the other side is its oldest receive, if the message did not fit it.
@@ -128,29 +140,42 @@ func (f *Fabric) execute(q *qp) {
 	if status == verbs.StatusLength {
 		other = firstRecv
 	}
+	q.lead(i)
 	q.peer.fail(status, err, other)
 	q.fail(status, err, firstSend)
 }
 
 // carryOut moves the bytes of one work request.
-func (q *qp) carryOut(wr *verbs.SendWR) (verbs.Status, error) {
-	local, err := bytesOf(wr.Local)
+func (q *qp) carryOut(r *request) (verbs.Status, error) {
+	local, err := r.source()
 	if err != nil {
 		return verbs.StatusProtect, err
 	}
-	switch wr.Op {
+	switch r.Op {
 	case verbs.OpSend:
 		return q.peer.deliver(local)
-	case verbs.OpWrite:
-		remote, err := q.peer.reach(wr, verbs.RemoteWrite)
+	case verbs.OpWrite, verbs.OpAtomicWrite:
+		remote, err := q.peer.reach(&r.SendWR, verbs.RemoteWrite, uint64(len(local)))
 		if err == nil {
 			err = pmem.Copy(remote, local)
 		}
+		if err == nil {
+			q.placed(r.number, remote)
+		}
+		return verbs.StatusProtect, err
+	case verbs.OpFlush:
+		remote, err := q.peer.reach(&r.SendWR, verbs.RemoteFlush, r.Local.Len)
+		if err == nil && r.Flush == verbs.FlushPersistent {
+			q.flushed(remote)
+		}
 		return verbs.StatusProtect, err
 	default: // OpRead
-		remote, err := q.peer.reach(wr, verbs.RemoteRead)
+		remote, err := q.peer.reach(&r.SendWR, verbs.RemoteRead, r.Local.Len)
 		if err == nil {
 			err = pmem.Copy(local, remote)
+		}
+		if err == nil {
+			q.answered(r.number)
 		}
 		return verbs.StatusProtect, err
 	}
@@ -177,9 +202,8 @@ func (q *qp) deliver(b []byte) (verbs.Status, error) {
 	return verbs.StatusOK, nil
 }
 
-// reach finds the bytes of q's side that a work request of its peer names.
-func (q *qp) reach(wr *verbs.SendWR, need verbs.Access) ([]byte, error) {
-	n := wr.Local.Len
+// reach finds the n bytes of q's side that a work request of its peer names.
+func (q *qp) reach(wr *verbs.SendWR, need verbs.Access, n uint64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -197,30 +221,13 @@ func (q *qp) reach(wr *verbs.SendWR, need verbs.Access) ([]byte, error) {
 	return m.mem[off : off+n], nil
 }
 
-// Reorder makes devices that do not promise to place overlapping Writes in order, and places the Writes of a queue pair that no Send
-// or Read separates in the order that pick says: it chooses one of n. It is called before the first device is made.
-func (f *Fabric) Reorder(pick func(n int) int) { f.pick = pick }
-
-// shuffle brings a Write to the head of q that may be placed next.
-func (q *qp) shuffle(pick func(n int) int) {
-	n := 0
-	for n < len(q.sq) && q.sq[n].Op == verbs.OpWrite && !q.sq[n].Signaled {
-		n++
-	}
-	if n > 1 {
-		i := pick(n)
-		q.sq[0], q.sq[i] = q.sq[i], q.sq[0]
-	}
-}
-
 // Tear breaks the connection of a queue pair in the middle of its oldest work request: if that is a Write, its first n bytes are placed.
 func (f *Fabric) Tear(v verbs.QP, n int) {
 	f.mu.Lock()
 	q := v.(*qp)
 	if q.state == stateConnected && len(q.sq) > 0 && q.sq[0].Op == verbs.OpWrite {
-		wr := q.sq[0]
-		wr.Local.Len = min(wr.Local.Len, uint64(n))
-		_, _ = q.carryOut(&wr)
+		q.sq[0].cut(n)
+		_, _ = q.carryOut(&q.sq[0]) // what it cannot reach stays as it is, and the connection ends anyway
 	}
 	f.mu.Unlock()
 	f.Break(v)

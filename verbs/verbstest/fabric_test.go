@@ -7,10 +7,15 @@ import (
 )
 
 func TestFabric(t *testing.T) {
-	TestProvider(t, func(testing.TB) (verbs.Device, verbs.Device, string) {
-		f := NewFabric(Auto)
-		return f.Device("a"), f.Device("b"), "b:0"
-	})
+	for name, set := range map[string]func(*Fabric){"Plain": func(*Fabric) {}, "Native": (*Fabric).Native} {
+		t.Run(name, func(t *testing.T) {
+			TestProvider(t, func(testing.TB) (verbs.Device, verbs.Device, string) {
+				f := NewFabric(Auto)
+				set(f)
+				return f.Device("a"), f.Device("b"), "b:0"
+			})
+		})
+	}
 }
 
 // stepped makes a linked pair on a fabric that is driven by steps.

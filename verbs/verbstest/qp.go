@@ -25,8 +25,10 @@ type qp struct {
 	peer   *qp
 	state  state
 	closed bool
-	sq     []verbs.SendWR // posted and not executed, oldest first
+	sq     []request // not complete, oldest first; the first is not carried out yet
 	rq     []verbs.RecvWR
+	posted uint64   // work requests so far
+	flight []flight // placed at the peer and not known to be persistent; see persist.go
 
 	err    error
 	status verbs.Status // of the completion with the cause
@@ -71,7 +73,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) error {
 		return verbs.ErrQueueFull
 	}
 	for i := range wrs {
-		q.sq = append(q.sq, wrs[i])
+		q.append(&wrs[i])
 		if q.state == stateConnected {
 			f.order = append(f.order, q)
 		}
@@ -82,18 +84,6 @@ func (q *qp) PostSend(wrs []verbs.SendWR) error {
 	for f.auto && f.step() {
 	}
 	return nil
-}
-
-func (q *qp) checkSend(wr *verbs.SendWR) error {
-	var need verbs.Access
-	switch wr.Op {
-	case verbs.OpWrite, verbs.OpSend:
-	case verbs.OpRead:
-		need = verbs.LocalWrite
-	default:
-		return verbs.ErrUnsupported
-	}
-	return q.pd.checkLocal(wr.Local, need)
 }
 
 func (q *qp) PostRecv(wrs []verbs.RecvWR) error {
@@ -116,21 +106,6 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) error {
 		q.flush(unknown)
 	}
 	return nil
-}
-
-// complete takes the oldest work request off the queue, after it succeeded.
-func (q *qp) complete() {
-	wr := &q.sq[0]
-	if wr.Signaled {
-		wc := verbs.WC{ID: wr.ID, Op: wr.Op, QP: q}
-		if wr.Op == verbs.OpRead {
-			wc.Len = uint32(wr.Local.Len)
-		}
-		q.sends.Complete(wc)
-	} else {
-		q.sends.Skip()
-	}
-	q.sq = slices.Delete(q.sq, 0, 1)
 }
 
 // fail puts q into the error state.

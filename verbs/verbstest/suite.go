@@ -44,6 +44,11 @@ func TestProvider(t *testing.T, p Provider) {
 		{"CloseFlushes", testCloseFlushes},
 		{"CloseWhileBusy", testCloseWhileBusy},
 		{"DeregisterWhileBusy", testDeregisterWhileBusy},
+		{"Fence", testFence},
+		{"Inline", testInline},
+		{"Flush", testFlush},
+		{"AtomicWrite", testAtomicWrite},
+		{"Rights", testRights},
 		{"CQ", testCQ},
 		{"OpenObjects", testOpenObjects},
 	} {
