@@ -249,7 +249,7 @@ func (e *enumeration) random(round int) {
 			continue
 		}
 		p := pick{unit: u, version: e.rnd.IntN(e.versions(i) - 1)}
-		if round%2 == 1 && e.r.mode == Lines && e.rnd.IntN(4) == 0 {
+		if round%2 == 1 && e.r.mode != Pages && e.rnd.IntN(4) == 0 {
 			p.torn = byte(e.rnd.Uint32())
 		}
 		e.image.picks = append(e.image.picks, p)

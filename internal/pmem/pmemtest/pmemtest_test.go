@@ -258,3 +258,51 @@ func TestRanges_AreChecked(t *testing.T) {
 		t.Error("close")
 	}
 }
+
+// With the caches in the persistence domain a fence makes certain what was stored before it, flushed or not.
+func TestEADR_Fence(t *testing.T) {
+	r := New(make([]byte, 4096), EADR, nil)
+	store(r, 128, 1)
+	flush(t, r, 128, 8)
+	if got := words(images(r, everything), 128); !got[0] || !got[1] {
+		t.Errorf("stored and flushed: %v", got)
+	}
+	_ = r.Fence()
+	store(r, 128, 2)
+	r.Observe()
+	if got := words(images(r, everything), 128); got[0] || !got[1] || !got[2] {
+		t.Errorf("fenced, and stored again: %v", got)
+	}
+}
+
+// What a device brought is certain when it has arrived, in its own lines only. What is stored later is not.
+func TestArrived(t *testing.T) {
+	for _, mode := range []Mode{Lines, EADR} {
+		r := New(make([]byte, 4096), mode, nil)
+		for _, off := range []int{64, 128, 192} {
+			store(r, off, 5)
+		}
+		r.Observe()
+		if !r.Arrived(r.Bytes()[136:200]) {
+			t.Fatal("bytes of the region are not of it")
+		}
+		store(r, 192, 6)
+		r.Observe()
+		in := images(r, everything)
+		if got := words(in, 64); len(got) != 2 {
+			t.Errorf("mode %d: a line beside: %v", mode, got)
+		}
+		if got := words(in, 128); len(got) != 1 || !got[5] {
+			t.Errorf("mode %d: a line that arrived: %v", mode, got)
+		}
+		if got := words(in, 192); len(got) != 2 || !got[5] || !got[6] {
+			t.Errorf("mode %d: stored after the arrival: %v", mode, got)
+		}
+		other := New(make([]byte, 4096), mode, nil)
+		for _, b := range [][]byte{other.Bytes(), other.Bytes()[:8], make([]byte, 8)} {
+			if r.Arrived(b) {
+				t.Errorf("mode %d: bytes of somebody else are taken", mode)
+			}
+		}
+	}
+}

@@ -17,6 +17,7 @@ type Mode uint8
 const (
 	Lines Mode = iota // DAX: cache lines, flushed and fenced
 	Pages             // an ordinary file: sectors, written at any moment or by msync
+	EADR              // DAX with the CPU's caches in the persistence domain: a fence is enough
 )
 
 // Event is a moment at which a crash image may be taken.
@@ -163,8 +164,11 @@ func (r *Region) syncHull(rs []pmem.Range) error {
 
 func (r *Region) Fence() error {
 	r.compare()
-	if r.mode == Lines {
+	switch r.mode {
+	case Lines:
 		r.collapse(func(_ int, t *track) int { return t.flushed })
+	case EADR:
+		r.collapse(func(_ int, t *track) int { return len(t.later) / r.unit })
 	}
 	r.event(Fenced)
 	return nil
