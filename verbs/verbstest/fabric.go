@@ -16,6 +16,7 @@ type Fabric struct {
 	auto      bool
 	caps      verbs.Caps
 	pick      func(n int) int // order of work requests, nil: as posted
+	early     bool            // Writes and Sends complete before they are carried out
 	placement Placement
 	persist   func(b []byte) // told of bytes that are persistent, nil: nobody is
 	order     []*qp          // a queue pair for each posted and not executed work request, oldest first

@@ -65,3 +65,40 @@ func TestTear(t *testing.T) {
 		t.Error("something is left to do")
 	}
 }
+
+// With Early the completion of a Write or Send proves nothing: what is stored to its source after that arrives. A Read behind it proves it placed.
+func TestEarly(t *testing.T) {
+	f := NewFabric(Stepped)
+	f.Early()
+	a, b := pair(t, f)
+	b.postRecv(t, 9, 1024, 64)
+	copy(a.mem, "first")
+	a.post(t, a.write(1, 0, 5, b, 100), a.read(2, 200, 5, b, 100), a.send(3, 0, 5), a.send(4, 0, 5))
+	good(t, a.scq, 1)
+	silent(t, a.scq) // the Sends are behind a Read
+	copy(a.mem, "later")
+	for f.Step() && string(a.mem[200:205]) == "\x00\x00\x00\x00\x00" {
+		silent(t, b.rcq)
+	}
+	good(t, a.scq, 2)
+	good(t, a.scq, 3)
+	good(t, a.scq, 4)
+	if string(a.mem[200:205]) != "later" {
+		t.Errorf("placed %q", a.mem[200:205])
+	}
+	copy(a.mem, "again")
+	f.Step()
+	good(t, b.rcq, 9)
+	if string(b.mem[1024:1029]) != "again" {
+		t.Errorf("received %q", b.mem[1024:1029])
+	}
+	a.post(t, a.write(5, 0, 5, b, 100), a.write(6, 0, 5, b, 100))
+	f.Break(a.qp)
+	good(t, a.scq, 5)
+	good(t, a.scq, 6)
+	silent(t, a.scq)
+	a.post(t, a.write(7, 0, 5, b, 100))
+	if wc := next(t, a.scq); wc.ID != 7 || wc.Status != verbs.StatusTransport {
+		t.Errorf("the cause: %+v", wc)
+	}
+}

@@ -25,7 +25,7 @@ type qp struct {
 	peer   *qp
 	state  state
 	closed bool
-	sq     []request // not complete, oldest first; the first is not carried out yet
+	sq     []request // not over, oldest first
 	rq     []verbs.RecvWR
 	posted uint64   // work requests so far
 	flight []flight // placed at the peer and not known to be persistent; see persist.go
@@ -81,6 +81,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) error {
 	if q.state == stateFailed {
 		q.flush(unknown)
 	}
+	q.retire()
 	for f.auto && f.step() {
 	}
 	return nil
@@ -124,7 +125,9 @@ func (q *qp) flush(v victim) {
 		q.tell(v)
 	}
 	for i := range q.sq {
-		q.sends.Complete(q.sendWC(i, verbs.StatusFlushed))
+		if !q.sq[i].told {
+			q.sends.Complete(q.sendWC(i, verbs.StatusFlushed))
+		}
 	}
 	for i := range q.rq {
 		q.recvs.Complete(q.recvWC(i, verbs.StatusFlushed))
@@ -134,10 +137,11 @@ func (q *qp) flush(v victim) {
 
 // tell completes one work request with the cause, if there is one.
 func (q *qp) tell(v victim) {
+	i := slices.IndexFunc(q.sq, func(r request) bool { return !r.told })
 	switch {
-	case v != firstRecv && len(q.sq) > 0:
-		q.sends.Complete(q.sendWC(0, q.status))
-		q.sq = slices.Delete(q.sq, 0, 1)
+	case v != firstRecv && i >= 0:
+		q.sends.Complete(q.sendWC(i, q.status))
+		q.sq = slices.Delete(q.sq, i, i+1)
 	case len(q.rq) > 0:
 		q.recvs.Complete(q.recvWC(0, q.status))
 		q.rq = slices.Delete(q.rq, 0, 1)

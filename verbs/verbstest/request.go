@@ -14,7 +14,8 @@ type request struct {
 	verbs.SendWR
 	number uint64 // its place among all of its queue pair
 	data   []byte // what it sends, if PostSend took a copy
-	done   bool   // carried out: it completes when all before it have
+	done   bool   // carried out
+	told   bool   // its completion was made, or it wants none
 }
 
 func (q *qp) checkSend(wr *verbs.SendWR) error {
@@ -94,6 +95,10 @@ func (f *Fabric) Reorder(pick func(n int) int) { f.pick, f.caps.OrderedPlace = p
 // Overtake is Reorder for devices that place Writes in order: what is not fenced may still be carried out before earlier Reads, Flushes and AtomicWrites.
 func (f *Fabric) Overtake(pick func(n int) int) { f.pick = pick }
 
+// Early lets Writes and Sends complete before they are carried out, as a transport in software does: their bytes are fetched from the source when they are
+// placed. It is called before the first device is made.
+func (f *Fabric) Early() { f.early = true }
+
 // choose picks one of the work requests of q that may be carried out next.
 func (q *qp) choose(f *Fabric) int {
 	n := 0
@@ -141,23 +146,40 @@ func (q *qp) overtakes(r, earlier *request) bool {
 	return !r.Fence && (r.Op == verbs.OpWrite || r.Op == verbs.OpSend || r.Op == verbs.OpAtomicWrite)
 }
 
-// retire completes what was carried out and has nothing in front of it.
+// retire completes what may complete and has nothing in front of it that may not, and takes what is over off the queue.
 func (q *qp) retire() {
+	for i := range q.sq {
+		r := &q.sq[i]
+		if !r.done && !q.early(r) {
+			break
+		}
+		if !r.told {
+			r.told = true
+			q.succeed(r)
+		}
+	}
 	n := 0
-	for n < len(q.sq) && q.sq[n].done {
-		r := &q.sq[n]
+	for n < len(q.sq) && q.sq[n].done && q.sq[n].told {
 		n++
-		if !r.Signaled {
-			q.sends.Skip()
-			continue
-		}
-		wc := verbs.WC{ID: r.ID, Op: r.Op, QP: q}
-		if r.Op == verbs.OpRead {
-			wc.Len = uint32(r.Local.Len)
-		}
-		q.sends.Complete(wc)
 	}
 	q.sq = slices.Delete(q.sq, 0, n)
+}
+
+// early says whether r completes before it is carried out.
+func (q *qp) early(r *request) bool {
+	return q.pd.dev.fabric.early && (r.Op == verbs.OpWrite || r.Op == verbs.OpSend)
+}
+
+func (q *qp) succeed(r *request) {
+	if !r.Signaled {
+		q.sends.Skip()
+		return
+	}
+	wc := verbs.WC{ID: r.ID, Op: r.Op, QP: q}
+	if r.Op == verbs.OpRead {
+		wc.Len = uint32(r.Local.Len)
+	}
+	q.sends.Complete(wc)
 }
 
 // lead brings number i of the queue to its head: it is at fault.
