@@ -223,7 +223,7 @@ func (s *Server) connectLane(req verbs.ConnRequest) error {
 // reject refuses a lane; the peer gets as much of the reason as private data hold.
 func reject(req verbs.ConnRequest, why error) error {
 	text := why.Error()
-	return req.Reject([]byte(text[:min(len(text), verbs.MaxPrivate)]))
+	return req.Reject([]byte(text[:min(len(text), verbs.MaxReason)]))
 }
 
 func (s *Server) path(pool string) string { return filepath.Join(s.cfg.PoolDir, pool) }

@@ -45,8 +45,13 @@ import (
 // MaxMessage is the most bytes that one work request moves.
 const MaxMessage = 1 << 30
 
-// MaxPrivate is the most bytes of private data in a connection request or its answer.
-const MaxPrivate = 252
+// MaxPrivate is the most bytes of private data in a connection request or its acceptance, MaxReason in a rejection. On InfiniBand
+// and RoCE the fields have 56 and 148 bytes (rdma_connect(3), rdma_reject(3)) and do not say how many of them are used: a byte
+// in front tells that.
+const (
+	MaxPrivate = 55
+	MaxReason  = 147
+)
 
 // Access rights of a memory region.
 type Access uint8
@@ -83,7 +88,7 @@ type Device interface {
 	CreateCQ(depth int) (CQ, error)
 	// Listen waits for connections on addr ("host:port").
 	Listen(addr string) (Listener, error)
-	// Connect connects qp to addr with private data (at most 252 bytes) and returns the peer's private data.
+	// Connect connects qp to addr with private data (at most MaxPrivate bytes) and returns the peer's private data.
 	Connect(ctx context.Context, qp QP, addr string, private []byte) ([]byte, error)
 	Close() error
 }
@@ -252,6 +257,7 @@ type ConnRequest interface {
 	PrivateData() []byte
 	RemoteAddr() net.Addr
 	Accept(qp QP, private []byte) error
+	// Reject refuses the connection, with at most MaxReason bytes.
 	Reject(private []byte) error
 }
 

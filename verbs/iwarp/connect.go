@@ -16,7 +16,7 @@ func (d *device) Connect(ctx context.Context, vq verbs.QP, addr string, private 
 	if !ok || q.pd.dev != d {
 		return nil, errors.New("iwarp: connect: the queue pair is of another device")
 	}
-	if err := checkPrivate(private); err != nil {
+	if err := checkPrivate(private, verbs.MaxPrivate); err != nil {
 		return nil, err
 	}
 	if err := q.claim(); err != nil {
@@ -94,9 +94,9 @@ func (q *qp) sayReady() {
 	q.tx.flush()
 }
 
-func checkPrivate(b []byte) error {
-	if len(b) > verbs.MaxPrivate {
-		return fmt.Errorf("iwarp: %d bytes of private data are more than %d", len(b), verbs.MaxPrivate)
+func checkPrivate(b []byte, most int) error {
+	if len(b) > most {
+		return fmt.Errorf("iwarp: %d bytes of private data are more than %d", len(b), most)
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (r *connRequest) accept(vq verbs.QP, private []byte) error {
 	if !ok || q.pd.dev != d {
 		return errors.New("the queue pair is of another device")
 	}
-	if err := checkPrivate(private); err != nil {
+	if err := checkPrivate(private, verbs.MaxPrivate); err != nil {
 		return err
 	}
 	rep, t, err := d.opt.answer(r.req, private)
@@ -202,7 +202,7 @@ func (r *connRequest) handOver(q *qp, t terms) error {
 func (r *connRequest) Reject(private []byte) error {
 	defer r.conn.Close()
 	r.listener.untrack(r.conn)
-	if err := checkPrivate(private); err != nil {
+	if err := checkPrivate(private, verbs.MaxReason); err != nil {
 		return err
 	}
 	rep := &mpaFrame{revision: r.req.revision, flags: r.req.flags&(mpaCRC|mpaEnhanced) | mpaReject, private: private}

@@ -148,6 +148,9 @@ func (r *connRequest) Accept(v verbs.QP, private []byte) error {
 }
 
 func (r *connRequest) Reject(private []byte) error {
+	if len(private) > verbs.MaxReason {
+		return fmt.Errorf("verbstest: %d bytes of private data are more than %d", len(private), verbs.MaxReason)
+	}
 	r.answer <- answer{err: &verbs.RejectedError{Private: slices.Clone(private)}}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -123,17 +124,18 @@ func testReject(t *testing.T, p Provider) {
 	l := must(db.Listen(addr))(t)
 	defer l.Close()
 	done := make(chan error, 1)
+	reason := "not now" + strings.Repeat(".", verbs.MaxReason-7)
 	go func() {
 		r, err := l.Accept()
 		if err == nil {
-			err = r.Reject([]byte("not now"))
+			err = r.Reject([]byte(reason))
 		}
 		done <- err
 	}()
 	_, err := da.Connect(t.Context(), a.qp, l.Addr().String(), nil)
 	check(t, <-done)
 	var no *verbs.RejectedError
-	if !errors.As(err, &no) || string(no.Private) != "not now" {
+	if !errors.As(err, &no) || string(no.Private) != reason {
 		t.Fatalf("the rejected side got %v", err)
 	}
 	join(t, a, b, addr) // a queue pair that was rejected can try again
