@@ -87,7 +87,7 @@ func (r *Replica) copyStart(l *connection, n uint64, ranges []pmem.Range, seal p
 	if r.link != l || l.lane == nil {
 		return ErrClosed
 	}
-	return l.lane.start(n|copyBit, ranges, seal, false)
+	return l.lane.start(n|copyBit, ranges, seal, ahead)
 }
 
 // copyWait waits for the oldest drain of the copy. A dead target is noticed earlier, by a ping.

@@ -8,6 +8,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
+	"github.com/pmemfs/pmemfs/verbs/bulk"
 )
 
 // Sizes of a lane.
@@ -21,6 +22,8 @@ const (
 	sendDepth   = 4 * unitWrites // work requests in the send queue
 	mergeGap    = 64             // flush ranges closer than this become one: a cache line is flushed as a whole
 	bounceSize  = 1 << 20        // bytes of one READ
+	aheadWrites = 16             // WRITEs that go ahead of their Sends, in flight
+	aheadBytes  = 256 << 10      // bytes of one of them
 )
 
 // Work request ids: the kind in the low bits, a buffer number above. A WRITE that stands in a unit completes with it.
@@ -29,7 +32,8 @@ const (
 	idWrite
 	idRead
 	idRecv
-	idBits = 2
+	idAhead
+	idBits = 3
 )
 
 // fabric is what all lanes of a replica share: the protection domain and the registered local memory.
@@ -74,12 +78,21 @@ func (f *fabric) close() {
 	f.pd.Close()
 }
 
+// writes says how the bytes of a drain get to the target.
+type writes uint8
+
+const (
+	inUnits writes = iota // by the WRITEs of its units
+	ahead                 // by WRITEs of the copier, all of them before the first unit
+	placed                // they were posted before: no WRITEs
+)
+
 // job is a drain that the lane has taken and not yet seen answered.
 type job struct {
 	seq    uint64
 	ranges []pmem.Range
 	seal   pmem.Seal
-	placed bool   // the bytes are at the target already: no WRITEs
+	writes writes
 	next   int    // range that is sent next
 	done   uint64 // bytes of it that are sent
 }
@@ -129,6 +142,8 @@ type lane struct {
 	jobs          [MaxInFlight]job // ring of n, head is the oldest; full of them are wholly on the wire
 	head, n, full int
 
+	copier   *bulk.Copier  // of WRITEs that go ahead; it has places of its own in the send queue
+	reaped   uint64        // completions
 	free     int           // places in the send queue
 	units    [maxUnits]int // ring: places of one signaled work request and the WRITEs before it
 	unitHead int
@@ -162,12 +177,14 @@ func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
 func (l *lane) regrant(g *wire.Grant) { l.base, l.rkey = g.Base-wire.FirstOffset, g.RKey }
 
 func (l *lane) open() (err error) {
-	if l.cq, err = l.fab.dev.CreateCQ(sendDepth + maxAnswers); err != nil {
+	const sends = sendDepth + aheadWrites
+	if l.cq, err = l.fab.dev.CreateCQ(sends + maxAnswers); err != nil {
 		return fmt.Errorf("completion queue: %w", err)
 	}
-	if l.qp, err = l.fab.pd.CreateQP(verbs.QPAttr{SendCQ: l.cq, RecvCQ: l.cq, SendDepth: sendDepth, RecvDepth: maxAnswers}); err != nil {
+	if l.qp, err = l.fab.pd.CreateQP(verbs.QPAttr{SendCQ: l.cq, RecvCQ: l.cq, SendDepth: sends, RecvDepth: maxAnswers}); err != nil {
 		return fmt.Errorf("queue pair: %w", err)
 	}
+	l.copier = bulk.New(bulk.Config{QP: l.qp, Op: verbs.OpWrite, Space: l, Chunk: aheadBytes, Window: aheadWrites, Tag: idAhead, TagBits: idBits})
 	for _, b := range []struct {
 		mr     *verbs.MR
 		size   int

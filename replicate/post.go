@@ -13,17 +13,19 @@ import (
 // A drain goes out in units. A unit is up to unitWrites WRITEs of up to unitBytes, and one Send that names the same
 // ranges; the Send of the last unit carries the seal and asks for an answer. The target handles Sends in order, and each finds
 // its ranges placed, since the WRITEs stand before it on the same connection. An ordinary drain is one unit: one batch, one answer.
+//
+// The WRITEs of large copies go ahead: all of a range in one stream of chunks, and behind them Sends that only name it.
 
 // start takes a drain; what credits and the send queue allow is posted at once, the rest by reap. The ranges stay
-// untouched until the drain's outcome. placed: the bytes were written before, only flush them.
-func (l *lane) start(seq uint64, ranges []pmem.Range, seal pmem.Seal, placed bool) error {
+// untouched until the drain's outcome.
+func (l *lane) start(seq uint64, ranges []pmem.Range, seal pmem.Seal, w writes) error {
 	if err := checkRanges(ranges, seal, l.size); err != nil {
 		return err
 	}
 	if l.n == MaxInFlight {
 		return errDrains
 	}
-	l.jobs[(l.head+l.n)%MaxInFlight] = job{seq: seq, ranges: ranges, seal: seal, placed: placed}
+	l.jobs[(l.head+l.n)%MaxInFlight] = job{seq: seq, ranges: ranges, seal: seal, writes: w}
 	l.n++
 	return l.pump()
 }
@@ -48,10 +50,15 @@ func rangeError(off, n, size uint64) error {
 // pump posts units of the oldest unposted drains while there is room for them.
 func (l *lane) pump() error {
 	for l.full < l.n && l.full < l.window {
+		j := &l.jobs[(l.head+l.full)%MaxInFlight]
+		if j.writes == ahead {
+			if done, err := l.writeAhead(j); err != nil || !done {
+				return err
+			}
+		}
 		if l.sent-l.taken == l.credits || l.askN == maxAnswers || l.unitN >= maxUnits-1 {
 			return nil
 		}
-		j := &l.jobs[(l.head+l.full)%MaxInFlight]
 		posted, err := l.postUnit(j)
 		if err != nil || !posted {
 			return err
@@ -82,7 +89,7 @@ func (l *lane) postUnit(j *job) (bool, error) {
 		j.next, j.done = next, done
 		return false, err
 	}
-	if !j.placed {
+	if j.writes == inUnits {
 		l.fab.sent.write(writes, bytes)
 	}
 	l.fab.sent.send(ask)
@@ -105,7 +112,7 @@ func (l *lane) gather(j *job) (writes int, bytes uint64) {
 	for j.next < len(j.ranges) && writes < unitWrites {
 		r := j.ranges[j.next]
 		piece := pmem.Range{Off: r.Off + j.done, Len: r.Len - j.done}
-		if !j.placed {
+		if j.writes == inUnits {
 			piece.Len = min(piece.Len, unitBytes-bytes)
 		}
 		if merge := len(flat) > 0 && near(flat[len(flat)-1], piece); merge {
@@ -115,7 +122,7 @@ func (l *lane) gather(j *job) (writes int, bytes uint64) {
 		} else {
 			break
 		}
-		if !j.placed && piece.Len > 0 {
+		if j.writes == inUnits && piece.Len > 0 {
 			l.wrs[writes] = l.writeWR(piece)
 			writes++
 		}
@@ -123,7 +130,7 @@ func (l *lane) gather(j *job) (writes int, bytes uint64) {
 		if j.done += piece.Len; j.done == r.Len {
 			j.next, j.done = j.next+1, 0
 		}
-		if !j.placed && bytes == unitBytes {
+		if j.writes == inUnits && bytes == unitBytes {
 			break
 		}
 	}
@@ -138,8 +145,13 @@ func near(a, b pmem.Range) bool {
 }
 
 func (l *lane) writeWR(r pmem.Range) verbs.SendWR {
-	return verbs.SendWR{ID: idWrite, Op: verbs.OpWrite, Local: verbs.SGE{MR: l.fab.local, Off: r.Off, Len: r.Len},
-		RemoteAddr: l.base + r.Off, RKey: l.rkey}
+	local, addr, rkey := l.Locate(r.Off, r.Len)
+	return verbs.SendWR{ID: idWrite, Op: verbs.OpWrite, Local: local, RemoteAddr: addr, RKey: rkey}
+}
+
+// Locate finds n bytes at pool offset off on both sides.
+func (l *lane) Locate(off, n uint64) (local verbs.SGE, addr uint64, rkey uint32) {
+	return verbs.SGE{MR: l.fab.local, Off: off, Len: n}, l.base + off, l.rkey
 }
 
 func (l *lane) pushUnit(slots int) {
@@ -148,19 +160,25 @@ func (l *lane) pushUnit(slots int) {
 	l.unitN++
 }
 
-// write posts one WRITE of at most unitBytes without a Send. It reports false if the send queue is full: reap first.
-func (l *lane) write(r pmem.Range) (bool, error) {
-	if l.free == 1 || l.unitN >= maxUnits-1 {
-		return false, nil
+// writeAhead posts the WRITEs of j. It reports false while they are not all posted.
+func (l *lane) writeAhead(j *job) (bool, error) {
+	for ; j.next < len(j.ranges); j.next++ {
+		if done, err := l.write(j.ranges[j.next]); err != nil || !done {
+			return false, err
+		}
 	}
-	l.wrs[0] = l.writeWR(r)
-	l.wrs[0].Signaled = true
-	if err := l.qp.PostSend(l.wrs[:1]); err != nil {
-		return false, err
-	}
-	l.fab.sent.write(1, r.Len)
-	l.pushUnit(1)
+	j.writes, j.next = placed, 0
 	return true, nil
+}
+
+// write posts the WRITEs of r without a Send. It reports false while they are not all posted: reap, and call it again with the same range.
+func (l *lane) write(r pmem.Range) (bool, error) {
+	if l.copier.Posted() {
+		l.copier.Add(r.Off, r.Len)
+	}
+	writes, bytes, err := l.copier.Post()
+	l.fab.sent.write(writes, bytes)
+	return l.copier.Posted(), err
 }
 
 // read posts a READ of n bytes at off, at most bounceSize, into the bounce buffer. One may be outstanding; all others

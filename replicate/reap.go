@@ -13,6 +13,7 @@ import (
 func (l *lane) reap(out []outcome) ([]outcome, error) {
 	for {
 		n, err := l.cq.Poll(l.wcs[:])
+		l.reaped += uint64(n)
 		for i := range n {
 			if out, err = l.complete(&l.wcs[i], out); err != nil {
 				return out, err
@@ -31,6 +32,9 @@ func (l *lane) reap(out []outcome) ([]outcome, error) {
 }
 
 func (l *lane) complete(wc *verbs.WC, out []outcome) ([]outcome, error) {
+	if l.copier.Mine(wc) {
+		return out, l.copier.Complete(wc)
+	}
 	if wc.Status != verbs.StatusOK {
 		return out, &verbs.WCError{Op: wc.Op, Status: wc.Status, ID: wc.ID, Cause: l.qp.Err()}
 	}

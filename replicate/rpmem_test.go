@@ -32,10 +32,12 @@ type realTarget struct {
 	stop func()
 }
 
-func newRealTarget(t testing.TB) *realTarget {
-	dir := t.TempDir()
+func newRealTarget(t testing.TB) *realTarget { return newRealTargetIn(t, t.TempDir(), rpmemSize) }
+
+// newRealTargetIn has a pool of size bytes in dir.
+func newRealTargetIn(t testing.TB, dir string, size int) *realTarget {
 	r := &realTarget{part: filepath.Join(dir, "part")}
-	must(t, os.WriteFile(filepath.Join(dir, "p.set"), []byte("PMEMPOOLSET\n4M "+r.part+"\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "p.set"), fmt.Appendf(nil, "PMEMPOOLSET\n%d %s\n", size, r.part), 0o600))
 	cfg := config.DefaultTarget()
 	cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability = "127.0.0.1:0", "127.0.0.1:0", dir, filepath.Join(dir, "s"), config.Memory
 	log := logrus.New()

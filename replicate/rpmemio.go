@@ -30,7 +30,7 @@ func (p *Pool) Persist(off, n uint64, lane int) error {
 			return p.drain(l)
 		}
 		l.pending = append(l.pending, pmem.Range{Off: off, Len: n})
-		return p.finish(l, false)
+		return p.finish(l, inUnits)
 	})
 }
 
@@ -76,28 +76,26 @@ func (p *Pool) on(op string, off, n uint64, lane int, fn func(*poolLane) error) 
 	return p.wrap(op, off, err)
 }
 
+// flush posts the WRITEs of r, all of them.
 func (p *Pool) flush(l *poolLane, r pmem.Range) error {
-	for r.Len > 0 {
-		piece := pmem.Range{Off: r.Off, Len: min(r.Len, unitBytes)}
-		if l.lane.window == 1 && overlaps(l.pending, piece) {
-			if err := p.drain(l); err != nil {
-				return err
-			}
+	if l.lane.window == 1 && overlaps(l.pending, r) {
+		if err := p.drain(l); err != nil {
+			return err
 		}
-		ok, err := l.lane.write(piece)
+	}
+	for {
+		done, err := l.lane.write(r)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			if err := p.reap(l, time.Now().Add(p.timeout)); err != nil {
-				return err
-			}
-			continue
+		if done {
+			l.pending = append(l.pending, r)
+			return nil
 		}
-		l.pending = append(l.pending, piece)
-		r.Off, r.Len = r.Off+piece.Len, r.Len-piece.Len
+		if err := p.reap(l, time.Now().Add(p.timeout)); err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 func overlaps(rs []pmem.Range, r pmem.Range) bool {
@@ -113,13 +111,13 @@ func (p *Pool) drain(l *poolLane) error {
 	if len(l.pending) == 0 {
 		return nil
 	}
-	return p.finish(l, true)
+	return p.finish(l, placed)
 }
 
-// finish drains the pending ranges. placed: their WRITEs are posted already.
-func (p *Pool) finish(l *poolLane, placed bool) error {
+// finish drains the pending ranges.
+func (p *Pool) finish(l *poolLane, w writes) error {
 	l.seq++
-	if err := l.lane.start(l.seq, l.pending, pmem.Seal{}, placed); err != nil {
+	if err := l.lane.start(l.seq, l.pending, pmem.Seal{}, w); err != nil {
 		return err
 	}
 	o, err := p.await(l)
@@ -149,9 +147,9 @@ func (p *Pool) await(l *poolLane) (outcome, error) {
 
 // reap waits until at least one completion came.
 func (p *Pool) reap(l *poolLane, deadline time.Time) (err error) {
-	before := l.lane.free
+	before := l.lane.reaped
 	for {
-		if l.outcomes, err = l.lane.reap(l.outcomes[:0]); err != nil || len(l.outcomes) > 0 || l.lane.free != before {
+		if l.outcomes, err = l.lane.reap(l.outcomes[:0]); err != nil || len(l.outcomes) > 0 || l.lane.reaped != before {
 			return err
 		}
 		switch err := l.lane.wait(time.Until(deadline)); {

@@ -90,7 +90,7 @@ func (r *Replica) do(a *Action) error {
 		l, grant := r.link, *a.Grant
 		r.group.Go(func() { r.connectLane(l, &grant) })
 	case ActPost:
-		return r.link.lane.start(a.Seq, a.Ranges, a.Seal, false)
+		return r.link.lane.start(a.Seq, a.Ranges, a.Seal, inUnits)
 	case ActCopy:
 		r.link.steps <- a.Step
 	case ActRegrant:

@@ -91,7 +91,7 @@ func (s *Stepper) execute(a *Action) error {
 		}
 		s.events = append(s.events, Event{Kind: EvLaneUp, Conn: a.Conn})
 	case ActPost:
-		return s.lane.start(a.Seq, a.Ranges, a.Seal, false)
+		return s.lane.start(a.Seq, a.Ranges, a.Seal, inUnits)
 	case ActCopy:
 		s.step, s.run = a.Step, newCopyRun(a.Step, &s.plan)
 		return s.copyOn()
@@ -132,7 +132,7 @@ func (s *Stepper) unlink() {
 // copyOn starts what may start of the step under way, and reports its end.
 func (s *Stepper) copyOn() error {
 	for n, ranges, seal, ok := s.run.next(); ok; n, ranges, seal, ok = s.run.next() {
-		if err := s.lane.start(n|copyBit, ranges, seal, false); err != nil {
+		if err := s.lane.start(n|copyBit, ranges, seal, ahead); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ type Config struct {
 	Space  Space
 	Chunk  uint64 // most bytes of one work request; 0: DefaultChunk
 	Window int    // most work requests in flight; 0: DefaultWindow
-	// Work request n, counted from 0, has the ID n<<TagBits | Tag.
+	// Work request n, counted from 0, has the ID n<<TagBits | Tag. No other work request or receive of the completion queue has these low bits.
 	Tag     uint64
 	TagBits uint
 }
@@ -81,8 +81,9 @@ func (c *Copier) Posted() bool { return c.next == c.end }
 // Idle tells whether all that was added is complete.
 func (c *Copier) Idle() bool { return c.Posted() && c.posted == c.done }
 
-// Post posts what the window has room for, as one batch. After an error the connection is of no further use.
-func (c *Copier) Post() error {
+// Post posts what the window has room for, as one batch, and tells how many work requests of how many bytes in all that were. After an
+// error the connection is of no further use.
+func (c *Copier) Post() (wrs int, bytes uint64, err error) {
 	next, posted := c.next, c.posted
 	batch := c.wrs[:0]
 	for next < c.end && posted-c.done < uint64(c.Window) {
@@ -94,13 +95,14 @@ func (c *Copier) Post() error {
 		posted++
 	}
 	if len(batch) == 0 {
-		return nil
+		return 0, 0, nil
 	}
+	bytes = next - c.next
 	if err := c.QP.PostSend(batch); err != nil {
-		return &Error{c.Op, c.next, next - c.next, err}
+		return 0, 0, &Error{c.Op, c.next, bytes, err}
 	}
 	c.next, c.posted = next, posted
-	return nil
+	return len(batch), bytes, nil
 }
 
 // signaled tells of each so many work requests the last, so that a full window has one in any case.
@@ -111,7 +113,7 @@ func (c *Copier) signaled(n uint64) bool {
 
 // Mine tells whether a completion is one of this Copier.
 func (c *Copier) Mine(wc *verbs.WC) bool {
-	return wc.Op != verbs.OpRecv && wc.ID&(1<<c.TagBits-1) == c.Tag
+	return wc.ID&(1<<c.TagBits-1) == c.Tag
 }
 
 // Complete takes a completion of its own. An error is an *Error; the connection is of no further use then.

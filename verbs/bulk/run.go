@@ -20,7 +20,7 @@ const (
 func (c *Copier) Run(ctx context.Context, cq verbs.CQ, limit time.Duration, other func(*verbs.WC) error) error {
 	last := time.Now()
 	for {
-		if err := c.Post(); err != nil {
+		if _, _, err := c.Post(); err != nil {
 			return err
 		}
 		if c.Idle() {
