@@ -17,9 +17,9 @@ type Fabric struct {
 	caps      verbs.Caps
 	pick      func(n int) int // order of work requests, nil: as posted
 	early     bool            // Writes and Sends complete before they are carried out
-	placement Placement
-	persist   func(b []byte) // told of bytes that are persistent, nil: nobody is
-	order     []*qp          // a queue pair for each posted and not executed work request, oldest first
+	pushes    bool            // the response to a Read makes Writes persistent
+	persist   func(b []byte)  // told of bytes that are persistent, nil: nobody is
+	order     []*qp           // a queue pair for each posted and not executed work request, oldest first
 	keys      uint32
 	ports     int
 	listeners map[string]*listener
@@ -42,8 +42,11 @@ func NewFabric(m Mode) *Fabric {
 // maxInline is what RDMA devices take at least.
 const maxInline = 64
 
-// Native makes devices that have native FLUSH and ATOMIC_WRITE, and register without pinning. It is called before the first device is made.
-func (f *Fabric) Native() { f.caps.Flush, f.caps.AtomicWrite, f.caps.OnDemand = true, true, true }
+// Hardware makes devices that place bytes without a CPU, and can register without pinning. It is called before the first device is made.
+func (f *Fabric) Hardware() { f.caps.CPUPlaced, f.caps.OwnStores, f.caps.OnDemand = false, false, true }
+
+// Native makes devices that have FLUSH and ATOMIC_WRITE. It is called before the first device is made.
+func (f *Fabric) Native() { f.caps.Flush, f.caps.AtomicWrite = true, true }
 
 // Step executes the oldest posted work request. It returns false if there is none.
 func (f *Fabric) Step() bool {

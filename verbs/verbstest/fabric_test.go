@@ -7,7 +7,7 @@ import (
 )
 
 func TestFabric(t *testing.T) {
-	for name, set := range map[string]func(*Fabric){"Plain": func(*Fabric) {}, "Native": (*Fabric).Native} {
+	for name, set := range map[string]func(*Fabric){"Plain": func(*Fabric) {}, "Native": func(f *Fabric) { f.Hardware(); f.Native() }} {
 		t.Run(name, func(t *testing.T) {
 			TestProvider(t, func(testing.TB) (verbs.Device, verbs.Device, string) {
 				f := NewFabric(Auto)

@@ -3,20 +3,10 @@ package verbstest
 // This file models when bytes that a device has placed are persistent at the peer. Placed bytes are visible at once; a loss of power may
 // take any of them until this file says otherwise, or the CPU there has flushed them.
 
-// Placement is the way of inbound bytes into memory.
-type Placement uint8
-
-const (
-	Cached Placement = iota // through the CPU's cache, where only a Flush finds them
-	Direct                  // past it: the response to a Read pushes what its queue pair wrote before into the persistence domain
-)
-
-// Persist makes devices with this placement, and tells of bytes that have become persistent. The function must not use the fabric. It is called
-// before the first device is made.
-func (f *Fabric) Persist(p Placement, told func(b []byte)) {
-	f.placement, f.persist = p, told
-	f.caps.CPUPlaced, f.caps.OwnStores = p == Cached, p == Cached
-}
+// Persist tells of bytes that have become persistent, by a Flush; and if read is set by the response to a Read too, which pushes what its queue pair
+// wrote before into the persistence domain: memory, where inbound bytes go past the CPU's cache, or that cache, where it
+// belongs to the domain. The function must not use the fabric. It is called before the first device is made.
+func (f *Fabric) Persist(read bool, told func(b []byte)) { f.pushes, f.persist = read, told }
 
 // flight is a Write on its way into the persistence domain.
 type flight struct {
@@ -26,7 +16,7 @@ type flight struct {
 
 // placed notes that work request number of q has stored b at the peer.
 func (q *qp) placed(number uint64, b []byte) {
-	if f := q.pd.dev.fabric; f.persist != nil && f.placement == Direct && len(b) > 0 {
+	if f := q.pd.dev.fabric; f.pushes && f.persist != nil && len(b) > 0 {
 		q.flight = append(q.flight, flight{number, b})
 	}
 }

@@ -13,11 +13,11 @@ type domain []byte
 
 func (d *domain) told(b []byte) { *d = append(*d, b[0]) }
 
-// persisting makes a linked pair on a native fabric with this placement.
-func persisting(t *testing.T, p Placement) (*Fabric, *domain, *side, *side) {
+// persisting makes a linked pair on a native fabric.
+func persisting(t *testing.T, read bool) (*Fabric, *domain, *side, *side) {
 	f, d := NewFabric(Stepped), new(domain)
 	f.Native()
-	f.Persist(p, d.told)
+	f.Persist(read, d.told)
 	a, b := pair(t, f)
 	b.drop(t, b.mr)
 	b.mr = b.flushable(t, b.mem)
@@ -33,35 +33,32 @@ func (a *side) flush(id uint64, b *side, at, n int, kind verbs.FlushType) verbs.
 	return wr
 }
 
-// The response to a Read pushes the Writes before it, where they go past the cache.
+// The response to a Read pushes the Writes before it, where it can.
 func TestPersistByRead(t *testing.T) {
-	for p, want := range map[Placement][]byte{Direct: {1, 2, 3}, Cached: nil} {
-		f, d, a, b := persisting(t, p)
+	for read, want := range map[bool][]byte{true: {1, 2, 3}, false: nil} {
+		f, d, a, b := persisting(t, read)
 		a.post(t, a.write(1, 1, 1, b, 100), a.write(2, 2, 1, b, 200), a.read(3, 500, 8, b, 100), a.write(4, 3, 1, b, 300))
 		f.Step()
 		f.Step()
 		if len(*d) > 0 {
-			t.Errorf("placement %d: % x is persistent before the Read", p, *d)
+			t.Errorf("%v: % x is persistent before the Read", read, *d)
 		}
 		f.Step()
 		f.Step()
 		if want := want[:min(2, len(want))]; !slices.Equal(*d, want) {
-			t.Errorf("placement %d: after the Read % x is persistent", p, *d)
+			t.Errorf("%v: after the Read % x is persistent", read, *d)
 		}
 		a.post(t, a.read(5, 500, 8, b, 100))
 		f.Step()
 		if !slices.Equal(*d, want) {
-			t.Errorf("placement %d: after the second Read % x is persistent", p, *d)
+			t.Errorf("%v: after the second Read % x is persistent", read, *d)
 		}
 	}
 }
 
 // A Flush persists the bytes that it names, if its type says so.
 func TestPersistByFlush(t *testing.T) {
-	f, d, a, b := persisting(t, Cached)
-	if caps := a.dev.Caps(); !caps.CPUPlaced || !caps.Flush {
-		t.Errorf("%+v", caps)
-	}
+	f, d, a, b := persisting(t, false)
 	a.post(t, a.write(1, 1, 1, b, 100), a.write(2, 2, 1, b, 200), a.flush(3, b, 100, 1, verbs.FlushVisible), a.flush(4, b, 200, 1, verbs.FlushPersistent))
 	for f.Step() {
 	}
@@ -82,7 +79,7 @@ func TestOvertake(t *testing.T) {
 			f.Native()
 			f.Overtake(rnd.IntN)
 			var persistent domain
-			f.Persist(Cached, persistent.told)
+			f.Persist(false, persistent.told)
 			a, b := pair(t, f)
 			b.drop(t, b.mr)
 			b.mr = b.flushable(t, b.mem)
