@@ -7,8 +7,9 @@ TAGS     := $(if $(SABOTAGE),sabotage_$(SABOTAGE))
 GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs/pmemfs/internal/version.Version=$(VERSION)"
 PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
             git lmdb-utils postgresql-15 qemu-utils rsync
+RDMA_PACKAGES := qemu-system-x86 kmod xz-utils zstd util-linux libibverbs-dev librdmacm-dev
 
-.PHONY: all build install uninstall test test-race crash mutants fsx demo bench bench-scale lint deps fuzz
+.PHONY: all build install uninstall test test-race test-rdma crash mutants fsx demo bench bench-scale lint deps deps-rdma fuzz
 
 all: build
 
@@ -26,18 +27,30 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/pmemfs $(DESTDIR)$(PREFIX)/bin/pmemfs-target
 	rm -f $(DESTDIR)$(SBIN)/mount.fuse.pmemfs $(DESTDIR)$(SBIN)/umount.fuse.pmemfs
 
-deps: ## Debian packages and Go modules
-	@for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+# install_missing installs those of the Debian packages $(1) that are not there.
+define install_missing
+	@for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
+endef
+
+deps: ## Debian packages and Go modules
+	$(call install_missing,$(PACKAGES))
 	$(GO) mod download
+
+deps-rdma: ## what test-rdma needs beyond that
+	$(call install_missing,$(RDMA_PACKAGES))
 
 test: deps ## all tests, real mounts and real daemons included
 	$(GO) test ./...
 
 test-race: deps ## the same under the race detector
 	$(GO) test -race ./...
+
+test-rdma: deps ## jobs with RDMA devices and NVDIMMs in virtual machines; RUN selects some, ARGS are further flags (-list, -keep, -v)
+	@$(MAKE) --no-print-directory deps-rdma || echo "not all packages could be installed"
+	$(GO) run ./integration/rig/cmd $(if $(RUN),-run '$(RUN)') $(ARGS)
 
 crash: ## crash images until DURATION (20m) has passed; SEED and CURSOR say where to begin
 	$(GO) run ./integration/crash/cmd -duration $(or $(DURATION),20m) -seed $(or $(SEED),1) -cursor $(or $(CURSOR),0)

@@ -1,0 +1,194 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// slack is what a run may take beyond its limit: to be killed, and to be cleaned up after.
+const slack = 60 * time.Second
+
+// result is how a task went.
+type result struct {
+	task
+	seconds float64
+	failure string // "" if it is ok
+	output  string // of a failed one
+}
+
+// boot is one start of one guest, or of two, and the tasks that share it.
+type boot struct {
+	name  string
+	tasks []task
+}
+
+// boots groups the tasks that are to be run.
+func boots(all []task) []boot {
+	var list []boot
+	index := map[string]int{}
+	for _, t := range all {
+		name := t.job.boot
+		if t.job.guests == 2 { // a guest of its own for each run
+			name = strings.ReplaceAll(t.String(), " ", "-")
+		}
+		if t.missing != "" {
+			continue
+		}
+		i, ok := index[name]
+		if !ok {
+			i = len(list)
+			index[name] = i
+			list = append(list, boot{name: name})
+		}
+		list[i].tasks = append(list[i].tasks, t)
+	}
+	return list
+}
+
+// machines makes the guests of a boot, with the lists of what they have to run.
+func (b boot) machines(kernel, image string, s share) ([]*machine, error) {
+	sides, cpus := []string{"AB"}, 2
+	if b.tasks[0].job.guests == 2 {
+		sides, cpus = []string{"A", "B"}, 1
+	}
+	var list strings.Builder
+	for i, t := range b.tasks {
+		fmt.Fprintf(&list, "%d %d %s.sh %s\n", i, int(t.job.limit.Seconds()), t.job.name, strings.Join(t.variables, " "))
+	}
+	var ms []*machine
+	for _, side := range sides {
+		m := &machine{boot: b.name, sides: side, dir: filepath.Join(s.work, b.name, side), cpus: cpus, kernel: kernel, image: image, share: s}
+		if err := os.MkdirAll(m.dir, 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(m.path("list"), []byte(list.String()), 0o644); err != nil {
+			return nil, err
+		}
+		ms = append(ms, m)
+	}
+	return ms, nil
+}
+
+// run starts the guests and gives each result to report as it comes. It returns when all guests have ended.
+func (b boot) run(ctx context.Context, ms []*machine, report func(result)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer func() {
+		for _, m := range ms {
+			if m.cmd != nil && m.cmd.Process != nil {
+				m.cut()
+			}
+		}
+	}()
+	for _, m := range ms {
+		if err := m.power(ctx); err != nil {
+			return err
+		}
+	}
+	if trouble := b.await(ctx, ms, "ready", bootTimeout); trouble != "" {
+		for _, t := range b.tasks {
+			report(b.lost(t, trouble, ms))
+		}
+		return ctx.Err()
+	}
+	for i, t := range b.tasks {
+		start := time.Now()
+		trouble := b.await(ctx, ms, strconv.Itoa(i)+".rc", t.job.limit+slack)
+		r := result{task: t, seconds: time.Since(start).Seconds()}
+		if trouble != "" {
+			r = b.lost(t, trouble, ms)
+		} else {
+			r.failure, r.output = b.verdict(i, ms)
+		}
+		report(r)
+	}
+	b.await(ctx, ms, "dmesg", slack)
+	return ctx.Err()
+}
+
+// await waits until every guest has written the named file, and serves their requests meanwhile. It returns what went wrong.
+func (b boot) await(ctx context.Context, ms []*machine, name string, d time.Duration) string {
+	for end := time.Now().Add(d); ; {
+		missing := ""
+		for _, m := range ms {
+			if err := m.obey(ctx, filepath.Join(m.share.work, b.name, "cut."+m.sides)); err != nil {
+				return err.Error()
+			}
+			if _, err := os.Stat(m.path(name)); err == nil {
+				continue
+			}
+			if m.ended() {
+				return "the guest " + m.sides + " ended"
+			}
+			missing = m.sides
+		}
+		switch {
+		case missing == "":
+			return ""
+		case ctx.Err() != nil:
+			return ctx.Err().Error()
+		case time.Now().After(end):
+			return fmt.Sprintf("the guest %s did not finish it within %v", missing, d)
+		}
+		_ = pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// obey cuts the power of a guest if one asks for it, and gives it back.
+func (m *machine) obey(ctx context.Context, request string) error {
+	if err := os.Remove(request); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	m.cut()
+	return m.power(ctx)
+}
+
+// verdict reads what the guests said about run i.
+func (b boot) verdict(i int, ms []*machine) (failure, output string) {
+	for _, m := range ms {
+		rc, err := os.ReadFile(m.path(strconv.Itoa(i) + ".rc"))
+		text, _ := os.ReadFile(m.path(strconv.Itoa(i) + ".out"))
+		code := strings.TrimSpace(string(rc))
+		switch {
+		case err != nil:
+			failure = err.Error()
+		case code == "124" || code == "137":
+			failure = "timed out"
+		case code != "0":
+			failure = "exit code " + code
+		default:
+			output += section("guest "+m.sides+", ok", string(text), 60)
+			continue
+		}
+		output += section("guest "+m.sides+", "+failure, string(text), 200)
+	}
+	return failure, output
+}
+
+// lost is the result of a task whose guest is gone.
+func (b boot) lost(t task, why string, ms []*machine) result {
+	r := result{task: t, failure: why}
+	for _, m := range ms {
+		for _, name := range []string{"qemu", "console"} {
+			text, _ := os.ReadFile(m.path(name))
+			r.output += section(name+" of guest "+m.sides, string(text), 40)
+		}
+	}
+	return r
+}
+
+func section(title, text string, lines int) string {
+	if strings.TrimSpace(text) == "" {
+		return ""
+	}
+	return "--- " + title + "\n" + tail(text, lines) + "\n"
+}

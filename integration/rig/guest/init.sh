@@ -1,0 +1,38 @@
+#!/bin/sh
+# The first process of the guest. It gets the kernel's file systems and the host's shared directories, and runs what the list of this guest says, one run after the
+# other. All that it tells the host is files below /host: ready, N.out and N.rc of each run N, dmesg. The kernel's command line gives boot, life and sides (AB, A or B).
+export PATH=/programs:/usr/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm /programs
+mount -t devpts devpts /dev/pts
+mount -t tmpfs shm /dev/shm
+ln -sf /proc/self/fd /dev/fd
+for word in $(cat /proc/cmdline); do
+	case $word in rig.*=*) export "${word#rig.}" ;; esac
+done
+modprobe -a virtio_pci 9pnet_virtio 9p 2>/dev/null
+share() { mount -t 9p -o "trans=virtio,version=9p2000.L,msize=512000,$3" "$1" "$2" || { echo "no share $1"; poweroff -f; }; }
+share host /host access=any
+share programs /programs ro,cache=loose
+share source /src ro,cache=loose
+dir=/host/$boot/$sides
+
+. /lib.sh
+# siw is not in every guest, and a name that is built into the kernel is no module.
+for module in nfit nd_pmem dax_pmem device_dax ext4 fuse veth virtio_net ib_uverbs rdma_ucm rdma_rxe siw; do modprobe "$module" 2>/dev/null; done
+ip link set lo up
+ulimit -l unlimited
+prepare_nvdimms > "$dir/nvdimms" 2>&1 || { cat "$dir/nvdimms"; poweroff -f; }
+echo "$(uname -r) ready after $(cut -d' ' -f1 /proc/uptime) s" > "$dir/ready"
+
+while read -r n limit script variables <&3; do
+	(cd /tmp && exec env $variables timeout -k 5 "$limit" sh -eu -c '. /lib.sh; trap report EXIT; . "$0"' "/host/jobs/$script") > "$dir/$n.out" 2>&1 < /dev/null 3<&-
+	rc=$?
+	clean >> "$dir/$n.out" 2>&1
+	echo $rc > "$dir/$n.tmp"
+	mv "$dir/$n.tmp" "$dir/$n.rc"
+done 3< "$dir/list"
+dmesg > "$dir/dmesg"
+poweroff -f

@@ -1,0 +1,14 @@
+# job: the guest has what the other jobs rely on: two sides that reach each other over an RDMA device, DAX without page cache, Device DAX
+# run: device=siw
+# run: device=rxe
+hosts
+on A ping -c 1 -W 5 10.8.0.2
+for side in A B; do
+	fsdax $side
+	grep "/mnt/$side ext4 .*dax=always" /proc/mounts
+	[ -c "$(devdax $side)" ] || fail "no $(devdax $side)"
+done
+background server on A rping -s -a 10.8.0.1 -C 5
+sleep 1
+on B timeout 20 rping -c -a 10.8.0.1 -C 5 -v
+rdma link show
