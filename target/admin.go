@@ -65,6 +65,8 @@ type PoolStatus struct {
 	Class  string `json:"durability,omitempty"`
 	Lanes  int    `json:"lanes,omitempty"`
 	Failed bool   `json:"failed,omitempty"` // a flush of the session failed
+	// Warnings are what an administrator should look at although nothing has failed.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (s *Server) acceptAdmin() {
@@ -170,6 +172,9 @@ func (p *served) status() PoolStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := PoolStatus{Name: p.name}
+	if p.copy != nil {
+		st.Warnings = p.copy.doubts
+	}
 	if p.grant == nil {
 		return st
 	}

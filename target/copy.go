@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/platform"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
@@ -18,10 +19,13 @@ import (
 const role = "target"
 
 // localCopy is an open pool in the terms of the wire.
-type localCopy struct{ pool *pool.Pool }
+type localCopy struct {
+	pool   *pool.Pool
+	doubts []string // of the platform file
+}
 
 // openCopy opens the pool whose pool set file is path. The copy promises as much as its parts can keep.
-func openCopy(path string, least config.Durability, wait time.Duration) (*localCopy, Replica, error) {
+func openCopy(path string, machine *platform.Platform, least config.Durability, wait time.Duration) (*localCopy, Replica, error) {
 	set, err := readSet(path)
 	if err != nil {
 		return nil, Replica{}, err
@@ -31,7 +35,7 @@ func openCopy(path string, least config.Durability, wait time.Duration) (*localC
 			return nil, Replica{}, err
 		}
 	}
-	opt := pool.OpenOptions{Role: role, Wait: wait, AnySignature: true}
+	opt := pool.OpenOptions{Role: role, Wait: wait, AnySignature: true, EADR: machine.EADR}
 	p, err := withBestClass(least, func(d pool.Durability) (*pool.Pool, error) {
 		opt.Durability = d
 		return pool.Open(set, opt)
@@ -39,7 +43,7 @@ func openCopy(path string, least config.Durability, wait time.Duration) (*localC
 	if err != nil {
 		return nil, Replica{}, err
 	}
-	c := &localCopy{p}
+	c := &localCopy{p, machine.Doubts(set.Parts)}
 	return c, c.replica(), nil
 }
 
@@ -94,7 +98,7 @@ func createCopy(path string, least config.Durability, a Create) (Replica, error)
 	if err != nil {
 		return Replica{}, err
 	}
-	c := localCopy{p}
+	c := localCopy{pool: p}
 	err = p.SetState(func(s *poolset.State) { s.Gen = 0 })
 	r := c.replica()
 	return r, errors.Join(err, c.close())

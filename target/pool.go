@@ -158,6 +158,9 @@ func nameOf(a Action) string { return fmt.Sprintf("%T", a)[len("target."):] }
 func (p *served) open() (r Replica, err error) {
 	if p.copy, r, err = p.srv.openCopy(p.name); err == nil {
 		p.log.WithField("term", r.Term).Info("pool opened")
+		for _, doubt := range p.copy.doubts {
+			p.log.Warn(doubt)
+		}
 	}
 	return r, err
 }

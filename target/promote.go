@@ -29,7 +29,10 @@ func PromoteVia(socket, name string, force bool) (term uint64, err error) {
 // Promote does the same where no daemon runs. It holds the lock of the pool meanwhile, and waits a while for a daemon that is
 // about to end.
 func Promote(cfg *config.Target, name string, force bool, log logrus.FieldLogger) (term uint64, err error) {
-	s := newServer(cfg, nil, log)
+	s, err := newServer(cfg, nil, log)
+	if err != nil {
+		return 0, err
+	}
 	s.lockWait = dyingWait
 	return s.promote(name, force)
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/platform"
 	"github.com/pmemfs/pmemfs/internal/unixsock"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -35,6 +36,7 @@ const (
 type Server struct {
 	cfg      config.Target
 	log      logrus.FieldLogger
+	platform *platform.Platform
 	device   verbs.Device  // nil in a server that only promotes
 	lockWait time.Duration // how long opening a pool waits for a daemon that is about to end
 	stranger time.Duration // how long a control connection that claimed no pool may say nothing
@@ -53,15 +55,22 @@ type Server struct {
 	stopping bool // no connection and no goroutine is added any more
 }
 
-// newServer makes a server that does not listen.
-func newServer(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) *Server {
-	return &Server{cfg: *cfg, log: log, device: dev, stranger: strangerTimeout,
-		pools: map[string]*served{}, grants: map[uint64]*grant{}, conns: map[ConnID]*conn{}, admins: map[net.Conn]struct{}{}}
+// newServer makes a server that does not listen. It reads the platform file of cfg.
+func newServer(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) (*Server, error) {
+	machine, err := platform.Load(cfg.Platform)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: *cfg, log: log, platform: machine, device: dev, stranger: strangerTimeout,
+		pools: map[string]*served{}, grants: map[uint64]*grant{}, conns: map[ConnID]*conn{}, admins: map[net.Conn]struct{}{}}, nil
 }
 
 // Listen takes the addresses and the socket of cfg, which Validate has found good. Nothing is served before Run.
 func Listen(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) (*Server, error) {
-	s := newServer(cfg, dev, log)
+	s, err := newServer(cfg, dev, log)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.closeListeners())
 	}
@@ -229,7 +238,7 @@ func reject(req verbs.ConnRequest, why error) error {
 func (s *Server) path(pool string) string { return filepath.Join(s.cfg.PoolDir, pool) }
 
 func (s *Server) openCopy(pool string) (*localCopy, Replica, error) {
-	return openCopy(s.path(pool), s.cfg.Durability, s.lockWait)
+	return openCopy(s.path(pool), s.platform, s.cfg.Durability, s.lockWait)
 }
 
 func (s *Server) inspectCopy(pool string) (Replica, error) { return inspectCopy(s.path(pool)) }

@@ -134,7 +134,7 @@ func (s *Stepper) openCopy(string) (*localCopy, Replica, error) {
 	if err != nil {
 		return nil, Replica{}, err
 	}
-	c := &localCopy{p}
+	c := &localCopy{pool: p}
 	return c, c.replica(), nil
 }
 

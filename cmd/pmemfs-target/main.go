@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/internal/config"
+	"github.com/pmemfs/pmemfs/internal/platform"
 	"github.com/pmemfs/pmemfs/internal/version"
 	"github.com/pmemfs/pmemfs/target"
 	"github.com/pmemfs/pmemfs/verbs/provider"
@@ -40,6 +41,7 @@ type options struct {
 	PoolDir     *string            `placeholder:"DIR" help:"Directory of the pool set files."`
 	Socket      *string            `placeholder:"PATH" help:"Unix socket for pmemfs promote and --status. Default: /run/pmemfs/target.sock."`
 	Durability  *config.Durability `placeholder:"CLASS" help:"Least promise of a pool that is served: media (its bytes survive a power cut) or memory (the death of a process only). Default: media."`
+	Platform    *string            `placeholder:"FILE" help:"Platform file: what becomes of bytes in CPU caches. Default: /etc/pmemfs/platform.toml if it exists."`
 	Provider    *string            `placeholder:"NAME" help:"RDMA provider: iwarp (over TCP, needs no RDMA device) or ibverbs (an RDMA device). Default: iwarp."`
 	Device      *string            `placeholder:"NAME" help:"RDMA device of ibverbs. Default: the one with the address of --fabric."`
 	GID         *int               `name:"gid" placeholder:"INDEX" help:"Index of the local GID, for ibverbs on Ethernet. Default: chosen."`
@@ -68,8 +70,11 @@ func (o *options) run(out io.Writer) error {
 		return err
 	}
 	if o.CheckConfig {
-		fmt.Fprintf(out, "listen = %q\nfabric = %q\npool_dir = %q\nsocket = %q\ndurability = %q\nprovider = %q\ndevice = %q\ngid = %d\ncrc = %v\n",
-			cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability, cfg.Provider, cfg.Device, cfg.GID, cfg.CRC)
+		if _, err := platform.Load(cfg.Platform); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "listen = %q\nfabric = %q\npool_dir = %q\nsocket = %q\ndurability = %q\nplatform = %q\nprovider = %q\ndevice = %q\ngid = %d\ncrc = %v\n",
+			cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability, cfg.Platform, cfg.Provider, cfg.Device, cfg.GID, cfg.CRC)
 		return nil
 	}
 	if o.Status {
@@ -104,6 +109,7 @@ func (o *options) load() (*config.Target, error) {
 	overlay(&cfg.PoolDir, o.PoolDir)
 	overlay(&cfg.Socket, o.Socket)
 	overlay(&cfg.Durability, o.Durability)
+	overlay(&cfg.Platform, o.Platform)
 	overlay(&cfg.Provider, o.Provider)
 	overlay(&cfg.Device, o.Device)
 	overlay(&cfg.GID, o.GID)

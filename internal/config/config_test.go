@@ -42,6 +42,24 @@ func TestSampleFiles(t *testing.T) {
 	if d := cmp.Diff(dt, g); d != "" {
 		t.Errorf("target.toml is not the default (-want +got):\n%s", d)
 	}
+	p, err := LoadPlatform("../../packaging/platform.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.EADR || len(p.Inbound) > 0 {
+		t.Errorf("platform.toml declares something: %+v", p)
+	}
+}
+
+func TestLoadPlatform_Values(t *testing.T) {
+	path := write(t, "eadr = true\n[port.mlx5_1]\ninbound = \"persistent\"\n[port]\nmlx5_0 = {inbound = \"persistent\"}\n")
+	p, err := LoadPlatform(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(&Platform{path, true, []string{"mlx5_0", "mlx5_1"}}, p); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
 }
 
 // The values that the samples show in comments are taken too, and for what the comments say.
@@ -138,6 +156,7 @@ gid = 3
 func TestLoad_Errors(t *testing.T) {
 	mount := func(p string) error { _, err := LoadMount(p); return err }
 	target := func(p string) error { _, err := LoadTarget(p); return err }
+	platform := func(p string) error { _, err := LoadPlatform(p); return err }
 	for _, c := range []struct {
 		name, text string
 		load       func(string) error
@@ -185,6 +204,12 @@ func TestLoad_Errors(t *testing.T) {
 		{"target: empty directory", "\npool_dir = \"\"", target, []string{":2: pool_dir", "empty"}},
 		{"target: empty socket", "\nsocket = \"\"", target, []string{":2: socket", "empty"}},
 		{"target: crc", "crc = 1", target, []string{":1: crc", "true or false"}},
+		{"platform: unknown key", "\neard = true", platform, []string{":2: eard", `"eadr"`}},
+		{"platform: eadr in quotes", "eadr = \"yes\"", platform, []string{":1: eadr", "true or false"}},
+		{"platform: unknown key of a port", "[port.a]\ninbund = \"persistent\"", platform, []string{":2: port.a.inbund", `"port.*.inbound"`}},
+		{"platform: unknown value", "[port.a]\ninbound = \"cached\"", platform, []string{":2: port.a.inbound", `"persistent"`}},
+		{"platform: empty table", "eadr = true\n[port.a]\n", platform, []string{":2: port.a", "nothing"}},
+		{"platform: list of ports", "[[port]]\ninbound = \"persistent\"", platform, []string{":1: port", "must be a table"}},
 		{"too long", strings.Repeat("#\n", maxFile/2) + "#", target, []string{"1 MiB"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -254,8 +279,10 @@ func FuzzParse(f *testing.F) {
 	f.Add("pool = \"x\"\ntimeout = \"5s\"\n[target.\"h\"]\naddress = \"h:1\"")
 	f.Add("listen = \"h:1\"\npool_dir = \"x\"")
 	f.Add("[target.\"\"]\n\"\" = 1\n\"a\\n.b\".c = [[{}]]")
+	f.Add("eadr = true\n[port.x]\ninbound = \"persistent\"")
 	f.Add("[[target]]\n[target.h]\n[target.h.x]")
 	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = parsePlatform("f", text)
 		if m, err := parseMount("f", text); err == nil {
 			if m.Timeout < 0 || m.CommitInterval <= 0 || (m.Durability != Media && m.Durability != Memory) {
 				t.Errorf("taken: %+v", m)

@@ -28,6 +28,8 @@ type Mount struct {
 	Timeout time.Duration
 	// CommitInterval is how long a change may stay uncommitted when nobody asks for it. Default 5 s, never 0.
 	CommitInterval time.Duration
+	// Platform is the platform file. Empty: the usual one, if it is there.
+	Platform string
 
 	targets map[string]Replica
 }
@@ -45,6 +47,7 @@ type mountFile struct {
 	Timeout        duration
 	CommitInterval duration `toml:"commit_interval"`
 	OnLoss         string   `toml:"on_loss"`
+	Platform       string
 	Target         map[string]replicaFile
 }
 
@@ -58,7 +61,7 @@ type replicaFile struct {
 }
 
 var mountKeys = schema{
-	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString,
+	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString, "platform": aString,
 	"target.*.address": aString, "target.*.provider": aString, "target.*.device": aString, "target.*.gid": anInteger, "target.*.crc": aBool, "target.*.durability": aString,
 }
 
@@ -89,6 +92,7 @@ func parseMount(path, text string) (*Mount, error) {
 	}
 	m.Pool, m.Durability = raw.Pool, raw.Durability
 	m.Timeout, m.CommitInterval = time.Duration(raw.Timeout), time.Duration(raw.CommitInterval)
+	m.Platform = raw.Platform
 	m.targets = make(map[string]Replica, len(raw.Target))
 	for host, r := range raw.Target {
 		m.targets[host] = Replica{r.Address, r.rdma(), r.Durability}

@@ -22,6 +22,8 @@ type Target struct {
 	Socket string
 	// Durability is the least promise that a pool must make to be served. Default Media.
 	Durability Durability
+	// Platform is the platform file. Empty: the usual one, if it is there.
+	Platform string
 	RDMA
 }
 
@@ -31,6 +33,7 @@ type targetFile struct {
 	PoolDir    string `toml:"pool_dir"`
 	Socket     string
 	Durability Durability
+	Platform   string
 	Provider   *string
 	Device     string
 	GID        *int
@@ -38,7 +41,7 @@ type targetFile struct {
 }
 
 var targetKeys = schema{
-	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString,
+	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "platform": aString,
 	"provider": aString, "device": aString, "gid": anInteger, "crc": aBool,
 }
 
@@ -69,7 +72,7 @@ func parseTarget(path, text string) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
+	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.Platform, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
 	if key, err := t.checkValues(f.md.IsDefined); err != nil {
 		return nil, f.errorf(toml.Key{key}, "%v", err)
 	}

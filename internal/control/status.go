@@ -59,17 +59,19 @@ type Status struct {
 
 // Copy is the local pool or one target.
 type Copy struct {
-	Name       string  `json:"name"`
-	Role       string  `json:"role"` // "local" or "target"
-	State      string  `json:"state"`
-	Durability string  `json:"durability"` // "media" or "memory"
-	Detail     string  `json:"detail,omitempty"`
-	Address    string  `json:"address,omitempty"`
-	Provider   string  `json:"provider,omitempty"`
-	Method     string  `json:"method,omitempty"`
-	AnswerAge  float64 `json:"last_answer_age_seconds"`
-	InFlight   int     `json:"drains_in_flight"`
-	Error      string  `json:"error,omitempty"`
+	Name       string `json:"name"`
+	Role       string `json:"role"` // "local" or "target"
+	State      string `json:"state"`
+	Durability string `json:"durability"` // "media" or "memory"
+	Detail     string `json:"detail,omitempty"`
+	// Warnings are what an administrator should look at although nothing has failed.
+	Warnings  []string `json:"warnings,omitempty"`
+	Address   string   `json:"address,omitempty"`
+	Provider  string   `json:"provider,omitempty"`
+	Method    string   `json:"method,omitempty"`
+	AnswerAge float64  `json:"last_answer_age_seconds"`
+	InFlight  int      `json:"drains_in_flight"`
+	Error     string   `json:"error,omitempty"`
 	// Of a target: flush messages sent, those that asked for an answer, RDMA WRITEs, and bytes written by them.
 	Sends         uint64 `json:"sends,omitempty"`
 	AnsweredSends uint64 `json:"answered_sends,omitempty"`
@@ -110,6 +112,9 @@ func (s *Status) Text() string {
 			fmt.Fprintf(&b, ": %s", c.Error)
 		}
 		b.WriteByte('\n')
+		for _, w := range c.Warnings {
+			fmt.Fprintf(&b, "%-11s %s\n", "warning", w)
+		}
 	}
 	return b.String()
 }

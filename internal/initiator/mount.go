@@ -17,6 +17,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/control"
 	"github.com/pmemfs/pmemfs/internal/mountinfo"
+	"github.com/pmemfs/pmemfs/internal/platform"
 	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -47,6 +48,7 @@ type MountConfig struct {
 type Mounted struct {
 	MountConfig
 	pool    *pool.Pool
+	doubts  []string // of the platform file
 	id      poolset.Attr
 	found   volume.Recovered // in the local pool, before anything was changed
 	vol     *volume.Volume
@@ -118,11 +120,20 @@ func (m *Mounted) attach(ctx context.Context) error {
 
 // openPool is step 1.
 func (m *Mounted) openPool() error {
-	p, err := pool.Open(m.Set, pool.OpenOptions{Role: "mount", Durability: pool.Durability(m.Config.Durability), Wait: lockTimeout})
+	machine, err := platform.Load(m.Config.Platform)
 	if err != nil {
 		return err
 	}
-	m.pool = p
+	m.pool, err = pool.Open(m.Set, pool.OpenOptions{
+		Role: "mount", Durability: pool.Durability(m.Config.Durability), Wait: lockTimeout, EADR: machine.EADR,
+	})
+	if err != nil {
+		return err
+	}
+	m.doubts = machine.Doubts(m.Set.Parts)
+	for _, doubt := range m.doubts {
+		m.Log.Warn(doubt)
+	}
 	return m.examine()
 }
 

@@ -45,7 +45,7 @@ func (m *Mounted) status() *control.Status {
 	s.BytesTotal, s.BytesFree, s.Inodes = space.Blocks*4096, space.Free*4096, space.Inodes
 	s.PauseP99 = pauseP99()
 	s.Requests, s.Drains = m.fuse.Counts().ByName(), m.commit.Drains()
-	s.Copies = append(s.Copies, localCopy(m.Set, m.pool.Region().Promise(), "in use"))
+	s.Copies = append(s.Copies, m.localCopy())
 	for _, l := range m.links {
 		r := l.replica.Status()
 		c := control.Copy{
@@ -119,16 +119,17 @@ func offlineCopy(set *poolset.Set, info pool.Info) control.Copy {
 	return c
 }
 
-func localCopy(set *poolset.Set, p pmem.Promise, state string) control.Copy {
-	c := control.Copy{Name: set.Parts[0].Path, Role: "local", State: state, Durability: pool.Media.String()}
-	switch p {
+func (m *Mounted) localCopy() control.Copy {
+	r := m.pool.Region()
+	c := control.Copy{Name: m.Set.Parts[0].Path, Role: "local", State: "in use", Durability: pool.Media.String(), Warnings: m.doubts}
+	switch r.Promise() {
 	case pmem.Volatile:
 		c.Durability = pool.Memory.String()
 		c.Detail = "volatile: lost with the machine"
 	case pmem.PageCache:
 		c.Detail = "ordinary file, durable by msync"
 	case pmem.Persistent:
-		c.Detail = "persistent memory"
+		c.Detail = fmt.Sprintf("persistent memory: %v", r.Kind())
 	}
 	return c
 }

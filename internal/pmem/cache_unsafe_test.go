@@ -4,6 +4,7 @@ package pmem
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"unsafe"
@@ -70,6 +71,49 @@ func TestFlushCoversItsLines(t *testing.T) {
 		if len(flushed) > 0 {
 			t.Fatalf("%v: %d more lines flushed", rs, len(flushed))
 		}
+	}
+}
+
+// With eADR a drain writes no cache line back, and is refused all the same where it was.
+func TestEADR(t *testing.T) {
+	const size = 64 << 10
+	path := newFile(t, memoryDir, "p", size)
+	saved := flushRun
+	defer func() { flushRun = saved }()
+	var flushed int
+	flushRun = func(*byte, uintptr) { flushed++ }
+	for _, eadr := range []bool{false, true} {
+		m, err := openFiles([]Part{{path, size}}, Options{EADR: eadr}, Persistent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flushed = 0
+		if err := Drain(m, []Range{{0, 100}, {8192, 4096}}, Seal{Off: 4096, Val: 7}); err != nil {
+			t.Fatal(err)
+		}
+		if (flushed == 0) != eadr || m.Bytes()[4096] != 7 || m.Promise() != Persistent {
+			t.Errorf("eADR %v: %d runs flushed, seal %d, promise %d", eadr, flushed, m.Bytes()[4096], m.Promise())
+		}
+		var re *RangeError
+		if err := m.Flush([]Range{{size, 1}}); !errors.As(err, &re) {
+			t.Errorf("eADR %v: flush outside of the region: %v", eadr, err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The page cache is no CPU cache.
+	m, err := openFiles([]Part{{path, size}}, Options{EADR: true}, PageCache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	remap := unmapTail(t, m, 4096)
+	err = m.Flush([]Range{{8192, 1}})
+	remap()
+	var se *SyncError
+	if !errors.As(err, &se) {
+		t.Errorf("an ordinary file was not written back: %v", err)
 	}
 }
 

@@ -22,6 +22,9 @@ type Options struct {
 	// Private maps the parts copy-on-write (MAP_PRIVATE, mmap(2)): the parts are opened for reading only, and what is stored
 	// stays in the memory of this process until Close. Such a region is Volatile.
 	Private bool
+	// EADR: the administrator declares that what is in the CPU caches survives a loss of power. Then a Persistent region writes no cache
+	// line back, and its Fence alone makes stores persistent: it waits until they have left the store buffers of the processor.
+	EADR bool
 }
 
 // OpenFiles maps parts one after another as one region. The weakest promise of a part is that of the region:
@@ -42,7 +45,7 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pmem: reserve %d bytes of address space for %s: %w", total, parts[0].Path, err)
 	}
-	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly, private: opt.Private}
+	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly, private: opt.Private, eadr: opt.EADR}
 	var kind Kind
 	for off, i := uint64(0), 0; i < len(parts); i++ {
 		p := parts[i]

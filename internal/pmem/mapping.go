@@ -20,6 +20,7 @@ type mapping struct {
 	promise  Promise
 	readOnly bool
 	private  bool
+	eadr     bool // see Options
 	closed   atomic.Bool
 	failed   atomic.Pointer[SyncError] // first failed write-back; never cleared
 }
@@ -63,10 +64,10 @@ func (m *mapping) Flush(rs []Range) error {
 	if m.readOnly {
 		return ErrReadOnly
 	}
-	switch m.promise {
-	case Persistent:
+	switch {
+	case m.promise == Persistent && !m.eadr:
 		return m.flushLines(rs)
-	case PageCache:
+	case m.promise == PageCache:
 		return m.syncHull(rs)
 	}
 	return nil

@@ -34,6 +34,8 @@ type OpenOptions struct {
 	Role string
 	// Wait bounds the wait for the end of a dying process that had the pool; zero means DefaultWait.
 	Wait time.Duration
+	// EADR as in pmem.Options.
+	EADR bool
 	// AnySignature also opens pools of other users of the replicate API, whose version and feature bits then mean nothing here.
 	AnySignature bool
 }
@@ -64,7 +66,7 @@ func openParts(set *poolset.Set, opt OpenOptions) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := pmem.OpenFiles(parts, pmem.Options{ReadOnly: opt.ReadOnly, Private: opt.Private})
+	r, err := pmem.OpenFiles(parts, pmem.Options{ReadOnly: opt.ReadOnly, Private: opt.Private, EADR: opt.EADR})
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
