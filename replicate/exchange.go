@@ -116,8 +116,8 @@ func checkGrant(g *wire.Grant, size uint64) error {
 	switch {
 	case g.Method != wire.MethodGPSPM:
 		return fmt.Errorf("persistency method %d is not known: %w", g.Method, wire.StatusVersion)
-	case g.PoolSize < size || g.Length < size-wire.FirstOffset:
-		return fmt.Errorf("it grants %d of %d bytes: %w", g.Length, size-wire.FirstOffset, wire.StatusTooSmall)
+	case g.PoolSize < size:
+		return fmt.Errorf("it grants %d of %d bytes: %w", g.PoolSize, size, wire.StatusTooSmall)
 	case g.Credits == 0 || g.MaxRanges < wire.MaxRanges:
 		return fmt.Errorf("it grants %d credits and %d ranges per request: %w", g.Credits, g.MaxRanges, wire.StatusBadRequest)
 	}
@@ -189,7 +189,7 @@ func (m *Machine) grown(f *wire.Frame, now time.Duration, out []Action) []Action
 		return m.lost(now, err, out)
 	}
 	next := m.grant
-	next.Base, next.RKey, next.Length, next.PoolSize = g.Base, g.RKey, g.Length, g.PoolSize
+	next.Region = g.Region
 	if err := checkGrant(&next, m.growTo); err != nil {
 		return m.done(err, out)
 	}

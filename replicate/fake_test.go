@@ -12,6 +12,8 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
+	"github.com/pmemfs/pmemfs/verbs/region"
+	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
 
 // fakeTarget is a target in the test's process that does as it is told, also wrongly.
@@ -37,8 +39,7 @@ type fakeTarget struct {
 	st      wire.State
 	session uint64 // number of the last one
 	pd      verbs.PD
-	mr      verbs.MR
-	older   []verbs.MR // the region before it grew
+	chunks  *region.Chunks
 	conns   map[net.Conn]bool
 	lanes   []*fakeLane
 	states  []wire.SetState
@@ -88,18 +89,15 @@ func (f *fakeTarget) endSession() {
 	f.ending.Lock()
 	defer f.ending.Unlock()
 	f.mu.Lock()
-	lanes, mr, older, pd := f.lanes, f.mr, f.older, f.pd
-	f.lanes, f.mr, f.older, f.pd = nil, nil, nil, nil
+	lanes, chunks, pd := f.lanes, f.chunks, f.pd
+	f.lanes, f.chunks, f.pd = nil, nil, nil
 	f.mu.Unlock()
 	for _, l := range lanes {
 		l.qp.Close()
 		<-l.done
 	}
-	for _, m := range older {
-		m.Deregister()
-	}
-	if mr != nil {
-		mr.Deregister()
+	if chunks != nil {
+		chunks.Close()
 		pd.Close()
 	}
 }
@@ -196,14 +194,21 @@ func (f *fakeTarget) grow(body []byte) ([]byte, wire.Status) {
 		return wire.AppendRefusal(nil, fmt.Sprintf("there are %d bytes", cap(f.mem)), nil), wire.StatusTooSmall
 	}
 	f.mem = f.mem[:max(len(f.mem), int(g.PoolSize))]
-	f.older = append(f.older, f.mr)
-	var err error
-	if f.mr, err = f.pd.RegisterMR(f.mem[wire.FirstOffset:], verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+	if err := f.chunks.Extend(f.mem, pmem.Heap); err != nil {
 		f.t.Error(err)
 	}
 	f.st.PoolSize = uint64(len(f.mem))
-	a := wire.Grown{Base: f.mr.Addr(), RKey: f.mr.RKey(), Length: f.st.PoolSize - wire.FirstOffset, PoolSize: f.st.PoolSize}
+	a := wire.Grown{Region: f.reach()}
 	return a.Append(nil), wire.StatusOK
+}
+
+// reach is where a session finds the memory. Caller holds mu.
+func (f *fakeTarget) reach() wire.Region {
+	r := wire.Region{PoolSize: uint64(len(f.mem)), ChunkSize: f.chunks.Size()}
+	for _, mr := range f.chunks.Regions() {
+		r.Chunks = append(r.Chunks, wire.Chunk{Base: mr.Addr(), RKey: mr.RKey()})
+	}
+	return r
 }
 
 func (f *fakeTarget) memory() []byte {
@@ -221,11 +226,11 @@ func (f *fakeTarget) grant(c *wire.Claim) []byte {
 	if f.pd, err = f.dev.AllocPD(); err != nil {
 		f.t.Error(err)
 	}
-	if f.mr, err = f.pd.RegisterMR(f.mem[wire.FirstOffset:], verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+	cfg := region.Config{Device: verbstest.Small(f.dev, region.MinChunk), PD: f.pd, Access: verbs.RemoteRead | verbs.RemoteWrite, First: wire.FirstOffset}
+	if f.chunks, err = region.Register(cfg, f.mem, pmem.Heap); err != nil {
 		f.t.Error(err)
 	}
-	g := wire.Grant{Session: f.session, Fabric: f.lanesAt, Base: f.mr.Addr(), RKey: f.mr.RKey(),
-		Length: uint64(len(f.mem)) - wire.FirstOffset, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, PoolSize: uint64(len(f.mem))}
+	g := wire.Grant{Session: f.session, Fabric: f.lanesAt, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: f.reach()}
 	return g.Append(nil)
 }
 

@@ -16,7 +16,7 @@ import (
 const grownSize = 2 << 20
 
 func (b *bench) answerGrown(size uint64) []Action {
-	g := wire.Grown{Base: 1 << 38, RKey: 2, Length: size - wire.FirstOffset, PoolSize: size}
+	g := wire.Grown{Region: testRegion(size, 2)}
 	return b.answer(wire.StatusOK, g.Append(nil))
 }
 
@@ -118,14 +118,22 @@ func TestMachine_GrowDeadline(t *testing.T) {
 	}
 }
 
+// prefix is a region of which only the first n bytes are there.
+type prefix struct {
+	pmem.Region
+	n uint64
+}
+
+func (p prefix) Bytes() []byte { return p.Region.Bytes()[:p.n] }
+
 // Drains go on while the copies grow, and reach the new space afterwards; a lost connection comes back with it.
 func TestReplica_GrowWhileDraining(t *testing.T) {
 	providers(t, func(t *testing.T, rig rig) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
-		p := newPair(t, rig, 20*time.Second)
 		all := pmem.NewHeap(2 * testSize)
+		p := newPairWith(t, rig, prefix{all, testSize}, 20*time.Second)
 		p.attach()
 		seq := uint64(0)
 		drain := func(off, n uint64) {
@@ -150,7 +158,6 @@ func TestReplica_GrowWhileDraining(t *testing.T) {
 			default:
 			}
 		}
-		copy(all.Bytes(), p.region.Bytes())
 		must(t, p.Extend(all, 2*testSize))
 		p.region = all
 		drain(testSize-4096, 8192) // over the border

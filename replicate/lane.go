@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/bulk"
+	"github.com/pmemfs/pmemfs/verbs/region"
 )
 
 // Sizes of a lane.
@@ -40,41 +43,26 @@ const (
 type fabric struct {
 	dev   verbs.Device
 	pd    verbs.PD
-	local verbs.MR // pool offset 0 is byte 0; once lanes exist it belongs to whoever may call their methods
-	older []verbs.MR
+	local *region.Chunks // pool offset 0 is byte 0
 	sent  traffic
 }
 
-func newFabric(dev verbs.Device, local []byte) (*fabric, error) {
+// newFabric registers local, which is of kind k, as what lanes send from.
+func newFabric(dev verbs.Device, local []byte, k pmem.Kind, log logrus.FieldLogger) (*fabric, error) {
 	pd, err := dev.AllocPD()
 	if err != nil {
 		return nil, fmt.Errorf("device %s: protection domain: %w", dev.Name(), err)
 	}
 	f := &fabric{dev: dev, pd: pd}
-	if err := f.register(local); err != nil {
+	if f.local, err = region.Register(region.Config{Device: dev, PD: pd, Log: log}, local, k); err != nil {
 		pd.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// register makes local, which begins where it did before, what lanes send from. WRITEs under way keep the older registration.
-func (f *fabric) register(local []byte) error {
-	mr, err := f.pd.RegisterMR(local, 0)
-	if err != nil {
-		return fmt.Errorf("device %s: registering %d bytes: %w", f.dev.Name(), len(local), err)
-	}
-	if f.local != nil {
-		f.older = append(f.older, f.local)
-	}
-	f.local = mr
-	return nil
-}
-
 func (f *fabric) close() {
-	for _, mr := range append(f.older, f.local) {
-		mr.Deregister()
-	}
+	f.local.Close()
 	f.pd.Close()
 }
 
@@ -126,8 +114,7 @@ type lane struct {
 	cq      verbs.CQ
 	session uint64
 	size    uint64 // pool bytes, the least of both sides
-	base    uint64 // remote address of pool offset 0
-	rkey    uint32
+	remote  wire.Region
 	window  int // drains on the wire at a time
 
 	sends, recvs, bounce verbs.MR
@@ -174,7 +161,7 @@ func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
 }
 
 // regrant makes the lane use the region of g from now on.
-func (l *lane) regrant(g *wire.Grant) { l.base, l.rkey = g.Base-wire.FirstOffset, g.RKey }
+func (l *lane) regrant(g *wire.Grant) { l.remote = g.Region }
 
 func (l *lane) open() (err error) {
 	const sends = sendDepth + aheadWrites

@@ -30,9 +30,13 @@ func peerState() wire.State {
 		History: [8]uint64{99, 98}, Durability: wire.DurabilityMedia}
 }
 
+// testRegion is a pool of size bytes in one chunk with this key.
+func testRegion(size uint64, rkey uint32) wire.Region {
+	return wire.Region{PoolSize: size, ChunkSize: 1 << 30, Chunks: []wire.Chunk{{Base: 1 << 38, RKey: rkey}}}
+}
+
 func testGrant() wire.Grant {
-	return wire.Grant{Session: 77, Fabric: ":1", Base: 4096, RKey: 1, Length: 1<<20 - 4096, Credits: 64, MaxRanges: 256,
-		Method: wire.MethodGPSPM, PoolSize: 1 << 20}
+	return wire.Grant{Session: 77, Fabric: ":1", Credits: 64, MaxRanges: 256, Method: wire.MethodGPSPM, Region: testRegion(1<<20, 1)}
 }
 
 // bench drives a machine by hand.
@@ -144,7 +148,7 @@ func text(actions []Action) string {
 		case ActCopy:
 			out = append(out, fmt.Sprintf("copy%d", a.Step))
 		case ActRegrant:
-			out = append(out, fmt.Sprintf("regrant%d", a.Grant.RKey))
+			out = append(out, fmt.Sprintf("regrant%d", a.Grant.Chunks[0].RKey))
 		case ActBreak:
 			out = append(out, "break")
 		case ActDrained:

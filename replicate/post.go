@@ -69,11 +69,12 @@ func (l *lane) pump() error {
 
 // postUnit builds and posts the next unit of j. It reports false if the send queue has no room for it.
 func (l *lane) postUnit(j *job) (bool, error) {
-	if need := min(unitWrites, len(j.ranges)-j.next) + 1; l.free <= need {
+	room := l.free - 2 // for WRITEs, beside the Send and a READ
+	if room < min(unitWrites, len(j.ranges)-j.next) {
 		return false, nil
 	}
 	next, done := j.next, j.done
-	writes, bytes := l.gather(j)
+	writes, bytes := l.gather(j, min(room, unitWrites))
 	last := j.next == len(j.ranges)
 	// The Send that uses the last credit asks for an answer, and so does every answerEvery-th of a long drain.
 	l.silent++
@@ -106,14 +107,14 @@ func (l *lane) postUnit(j *job) (bool, error) {
 	return true, nil
 }
 
-// gather takes ranges of j for one unit: the WRITEs go to l.wrs, unless the bytes are placed, and the ranges to l.msg.
-func (l *lane) gather(j *job) (writes int, bytes uint64) {
+// gather takes ranges of j for one unit of at most room WRITEs: these go to l.wrs, unless the bytes are placed, and the ranges to l.msg.
+func (l *lane) gather(j *job, room int) (writes int, bytes uint64) {
 	flat := l.flat[:0]
-	for j.next < len(j.ranges) && writes < unitWrites {
+	for j.next < len(j.ranges) && writes < room {
 		r := j.ranges[j.next]
 		piece := pmem.Range{Off: r.Off + j.done, Len: r.Len - j.done}
 		if j.writes == inUnits {
-			piece.Len = min(piece.Len, unitBytes-bytes)
+			piece.Len = l.within(piece.Off, min(piece.Len, unitBytes-bytes))
 		}
 		if merge := len(flat) > 0 && near(flat[len(flat)-1], piece); merge {
 			flat[len(flat)-1].Len = piece.Off + piece.Len - flat[len(flat)-1].Off
@@ -144,14 +145,21 @@ func near(a, b pmem.Range) bool {
 	return b.Off >= end && b.Off-end < mergeGap
 }
 
+// within cuts n bytes at pool offset off such that they lie in one chunk here and at the target.
+func (l *lane) within(off, n uint64) uint64 {
+	return min(n, l.fab.local.Rest(off), l.remote.Rest(off))
+}
+
+// writeWR is the WRITE of r, which lies within one chunk.
 func (l *lane) writeWR(r pmem.Range) verbs.SendWR {
 	local, addr, rkey := l.Locate(r.Off, r.Len)
 	return verbs.SendWR{ID: idWrite, Op: verbs.OpWrite, Local: local, RemoteAddr: addr, RKey: rkey}
 }
 
-// Locate finds n bytes at pool offset off on both sides.
+// Locate finds bytes at pool offset off on both sides: n of them, or as many as lie in one chunk on both.
 func (l *lane) Locate(off, n uint64) (local verbs.SGE, addr uint64, rkey uint32) {
-	return verbs.SGE{MR: l.fab.local, Off: off, Len: n}, l.base + off, l.rkey
+	addr, rkey = l.remote.At(off)
+	return l.fab.local.Local(off, l.within(off, n)), addr, rkey
 }
 
 func (l *lane) pushUnit(slots int) {
@@ -181,14 +189,15 @@ func (l *lane) write(r pmem.Range) (bool, error) {
 	return l.copier.Posted(), err
 }
 
-// read posts a READ of n bytes at off, at most bounceSize, into the bounce buffer. One may be outstanding; all others
+// read posts a READ of up to n bytes at off into the bounce buffer, and returns how many. One may be outstanding; all others
 // leave its place in the send queue free.
-func (l *lane) read(off, n uint64) error {
-	l.wrs[0] = verbs.SendWR{ID: idRead, Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: l.bounce, Len: n},
-		RemoteAddr: l.base + off, RKey: l.rkey}
+func (l *lane) read(off, n uint64) (uint64, error) {
+	n = min(n, bounceSize, l.remote.Rest(off))
+	addr, rkey := l.remote.At(off)
+	l.wrs[0] = verbs.SendWR{ID: idRead, Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: l.bounce, Len: n}, RemoteAddr: addr, RKey: rkey}
 	if err := l.qp.PostSend(l.wrs[:1]); err != nil {
-		return err
+		return 0, err
 	}
 	l.pushUnit(1)
-	return nil
+	return n, nil
 }

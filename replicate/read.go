@@ -15,42 +15,43 @@ func (r *Replica) ReadAt(off uint64, b []byte) error {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	for len(b) > 0 {
-		n := min(len(b), bounceSize)
-		if err := r.readPiece(off, b[:n]); err != nil {
+		n, err := r.readPiece(off, b)
+		if err != nil {
 			return &Error{r.cfg.Name, "read", off, err}
 		}
-		off, b = off+uint64(n), b[n:]
+		off, b = off+n, b[n:]
 	}
 	return nil
 }
 
-func (r *Replica) readPiece(off uint64, b []byte) error {
+// readPiece fills the front of b with one READ.
+func (r *Replica) readPiece(off uint64, b []byte) (uint64, error) {
 	r.mu.Lock()
 	l := r.link
 	if l == nil || l.lane == nil {
 		err := r.machine.cause
 		r.mu.Unlock()
-		return err
+		return 0, err
 	}
-	err := l.lane.read(off, uint64(len(b)))
+	want, err := l.lane.read(off, uint64(len(b)))
 	r.mu.Unlock()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	limit := time.NewTimer(r.machine.limit())
 	defer limit.Stop()
 	select {
 	case n := <-l.read:
-		if int(n) != len(b) {
-			return fmt.Errorf("%d of %d bytes came: %w", n, len(b), wire.ErrCorrupt)
+		if uint64(n) != want {
+			return 0, fmt.Errorf("%d of %d bytes came: %w", n, want, wire.ErrCorrupt)
 		}
-		copy(b, l.lane.bounce.Bytes())
-		return nil
+		copy(b, l.lane.bounce.Bytes()[:n])
+		return want, nil
 	case <-l.ctx.Done():
-		return ErrClosed
+		return 0, ErrClosed
 	case <-limit.C:
 		// The response may still come into the bounce buffer, so the connection must go.
 		r.step(&Event{Kind: EvLost, Conn: l.conn, Err: ErrTimeout})
-		return ErrTimeout
+		return 0, ErrTimeout
 	}
 }

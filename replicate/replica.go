@@ -92,12 +92,12 @@ func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (
 	if n := uint64(len(region.Bytes())); id.Size < 2*wire.FirstOffset || id.Size > n {
 		return nil, &Error{cfg.Name, "connect", NoOffset, fmt.Errorf("a pool of %d bytes does not fit a region of %d: %w", id.Size, n, ErrOrder)}
 	}
-	fab, err := newFabric(cfg.Device, region.Bytes())
-	if err != nil {
-		return nil, &Error{cfg.Name, "connect", NoOffset, err}
-	}
 	if cfg.Log == nil {
 		cfg.Log = logrus.NewEntry(logrus.StandardLogger())
+	}
+	fab, err := newFabric(cfg.Device, region.Bytes(), region.Kind(), cfg.Log)
+	if err != nil {
+		return nil, &Error{cfg.Name, "connect", NoOffset, err}
 	}
 	r := &Replica{
 		cfg: cfg, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout),
@@ -176,14 +176,14 @@ func (r *Replica) Grow(ctx context.Context, size uint64) error {
 	return r.call(ctx, fmt.Sprintf("grow to %d bytes", size), Event{Kind: EvGrow, Size: size})
 }
 
-// Extend says that the pool has size bytes from now on, for which Grow has asked before; region is as long by now. Drains that
+// Extend says that the pool has size bytes from now on, for which Grow has asked before; region is that of Connect, and as long by now. Drains that
 // were started before go on.
 func (r *Replica) Extend(region pmem.Region, size uint64) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.fab.register(region.Bytes()); err != nil {
+	if err := r.fab.local.Extend(region.Bytes(), region.Kind()); err != nil { // may take long, while drains go on
 		return r.wrap("extend", err)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.machine.Extend(size)
 	r.size.Store(size)
 	if l := r.link; l != nil && l.lane != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/iwarp"
+	"github.com/pmemfs/pmemfs/verbs/region"
 	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
 
@@ -33,12 +34,12 @@ var superSeals = []uint64{4096, 8192}
 type rig func(testing.TB) (initiator, target verbs.Device, fabric string)
 
 func iwarpRig(t testing.TB) (verbs.Device, verbs.Device, string) {
-	return iwarp.New(iwarp.Options{}), iwarp.New(iwarp.Options{}), "127.0.0.1:0"
+	return verbstest.Small(iwarp.New(iwarp.Options{}), 4*region.MinChunk), iwarp.New(iwarp.Options{}), "127.0.0.1:0"
 }
 
 func memoryRig(t testing.TB) (verbs.Device, verbs.Device, string) {
 	f := verbstest.NewFabric(verbstest.Auto)
-	return f.Device("a"), f.Device("b"), "b:1"
+	return verbstest.Small(f.Device("a"), 4*region.MinChunk), f.Device("b"), "b:1"
 }
 
 // providers runs a test over each provider.
@@ -62,8 +63,12 @@ type pair struct {
 }
 
 func newPair(t testing.TB, rig rig, timeout time.Duration) *pair {
+	return newPairWith(t, rig, pmem.NewHeap(testSize), timeout)
+}
+
+func newPairWith(t testing.TB, rig rig, region pmem.Region, timeout time.Duration) *pair {
 	init, dev, fabric := rig(t)
-	p := &pair{t: t, target: newFakeTarget(t, dev, fabric, testSize), region: pmem.NewHeap(testSize), reported: make(chan reported, 64)}
+	p := &pair{t: t, target: newFakeTarget(t, dev, fabric, testSize), region: region, reported: make(chan reported, 64)}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	id := testIdentity()

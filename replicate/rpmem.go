@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -159,7 +161,7 @@ func (p *Pool) claim(ctx context.Context, c *Client, local []byte, lanes int, fi
 		return err
 	}
 	p.session = g.Session
-	if p.fab, err = newFabric(c.Device, local); err != nil {
+	if p.fab, err = newFabric(c.Device, local, pmem.Heap, logrus.StandardLogger()); err != nil {
 		return err
 	}
 	return p.connect(ctx, &g, lanes)

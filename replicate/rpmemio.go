@@ -38,19 +38,19 @@ func (p *Pool) Persist(off, n uint64, lane int) error {
 func (p *Pool) Read(b []byte, off uint64, lane int) error {
 	return p.on("read", off, uint64(len(b)), lane, func(l *poolLane) error {
 		for len(b) > 0 {
-			n := min(len(b), bounceSize)
-			if err := l.lane.read(off, uint64(n)); err != nil {
+			n, err := l.lane.read(off, uint64(len(b)))
+			if err != nil {
 				return err
 			}
 			o, err := p.await(l)
 			if err != nil {
 				return err
 			}
-			if int(o.n) != n {
+			if uint64(o.n) != n {
 				return fmt.Errorf("%d of %d bytes came: %w", o.n, n, wire.ErrCorrupt)
 			}
 			copy(b, l.lane.bounce.Bytes()[:n])
-			off, b = off+uint64(n), b[n:]
+			off, b = off+n, b[n:]
 		}
 		return nil
 	})

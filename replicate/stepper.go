@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -52,7 +54,7 @@ type World interface {
 
 // NewStepper makes a Stepper of which nothing has happened yet.
 func NewStepper(dev verbs.Device, region pmem.Region, id Identity, pool string, timeout time.Duration, world World) (*Stepper, error) {
-	fab, err := newFabric(dev, region.Bytes())
+	fab, err := newFabric(dev, region.Bytes(), region.Kind(), logrus.StandardLogger())
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +240,7 @@ func (s *Stepper) Grow(_ context.Context, size uint64) error {
 }
 
 func (s *Stepper) Extend(region pmem.Region, size uint64) error {
-	if err := s.fab.register(region.Bytes()); err != nil {
+	if err := s.fab.local.Extend(region.Bytes(), region.Kind()); err != nil {
 		return err
 	}
 	s.machine.Extend(size)
@@ -259,12 +261,13 @@ func (s *Stepper) Drain(seq uint64, ranges []pmem.Range, seal pmem.Seal) {
 // ReadAt is that of Replica.
 func (s *Stepper) ReadAt(off uint64, b []byte) error {
 	for len(b) > 0 {
-		l, n := s.lane, min(len(b), bounceSize)
+		l := s.lane
 		if l == nil {
 			return ErrClosed
 		}
 		s.read = -1
-		if err := l.read(off, uint64(n)); err != nil {
+		n, err := l.read(off, uint64(len(b)))
+		if err != nil {
 			return err
 		}
 		for s.read < 0 {
@@ -273,7 +276,7 @@ func (s *Stepper) ReadAt(off uint64, b []byte) error {
 			}
 		}
 		copy(b[:n], l.bounce.Bytes())
-		off, b = off+uint64(n), b[n:]
+		off, b = off+n, b[n:]
 	}
 	return nil
 }

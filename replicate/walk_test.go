@@ -198,7 +198,7 @@ func (w *walk) target(f wire.Frame) {
 			w.t.Error(err)
 		}
 		w.peer.PoolSize = max(w.peer.PoolSize, g.PoolSize)
-		a := wire.Grown{Base: 1 << 38, RKey: 2, Length: w.peer.PoolSize - wire.FirstOffset, PoolSize: w.peer.PoolSize}
+		a := wire.Grown{Region: testRegion(w.peer.PoolSize, 2)}
 		body = a.Append(nil)
 	case f.Type == wire.TypeSetState:
 		var s wire.SetState

@@ -14,6 +14,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
+	"github.com/pmemfs/pmemfs/verbs/region"
 )
 
 // endTimeout bounds the wait for the flush handlers of a session that ends.
@@ -32,59 +33,49 @@ type grant struct {
 	join     func(lanes []*lane, d time.Duration) error // returns when the handlers of closed lanes have ended
 	report   func()                                     // called once when ioFailed becomes true; it does not wait
 
+	chunks *region.Chunks // belongs to whoever steps the pool's machine
+
 	mu    sync.Mutex
-	mrs   []verbs.MR // the last one is the whole region; those before are what it was before it grew
-	lanes []*lane    // by number; nil: not connected
-	ended bool       // no lane is admitted any more
+	lanes []*lane // by number; nil: not connected
+	ended bool    // no lane is admitted any more
 }
 
-// newGrant registers region for a session.
-func newGrant(dev verbs.Device, region pmem.Region, session uint64, a Register, log logrus.FieldLogger) (*grant, error) {
-	size := uint64(len(region.Bytes()))
+// newGrant registers the pool r for a session.
+func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, log logrus.FieldLogger) (*grant, error) {
+	size := uint64(len(r.Bytes()))
 	if size <= wire.FirstOffset {
 		return nil, fmt.Errorf("target: the pool has %d bytes, which leaves nothing above its header: enlarge its parts", size)
 	}
-	g := &grant{id: session, term: a.Term, region: region, log: log, join: wait, lanes: make([]*lane, a.Lanes)}
+	g := &grant{id: session, term: a.Term, region: r, log: log, join: wait, lanes: make([]*lane, a.Lanes)}
 	var err error
 	if g.pd, err = dev.AllocPD(); err != nil {
 		return nil, fmt.Errorf("target: protection domain: %w", err)
 	}
-	if err := g.register(); err != nil {
-		return nil, errors.Join(err, g.pd.Close())
+	g.chunks, err = region.Register(region.Config{Device: dev, PD: g.pd, Access: verbs.RemoteWrite | verbs.RemoteRead, First: wire.FirstOffset, Log: log},
+		r.Bytes(), r.Kind())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("target: %w", err), g.pd.Close())
 	}
+	g.size.Store(size)
 	return g, nil
 }
 
-// register makes the whole region reachable. What was registered before stays so.
-func (g *grant) register() error {
-	b := g.region.Bytes()
-	mr, err := g.pd.RegisterMR(b[wire.FirstOffset:], verbs.RemoteWrite|verbs.RemoteRead)
-	if err != nil {
-		return fmt.Errorf("target: register the pool's memory: %w", err)
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mrs = append(g.mrs, mr)
-	g.size.Store(uint64(len(b)))
-	return nil
-}
-
-// extend makes a region that has grown reachable as a whole. WRITEs under way name the older registration, which ends with the session.
+// extend makes a region that has grown reachable as a whole. WRITEs under way name older registrations, which end with the session.
 func (g *grant) extend() (wire.Grown, error) {
-	if uint64(len(g.region.Bytes())) > g.size.Load() {
-		if err := g.register(); err != nil {
-			return wire.Grown{}, err
-		}
+	if err := g.chunks.Extend(g.region.Bytes(), g.region.Kind()); err != nil {
+		return wire.Grown{}, fmt.Errorf("target: %w", err)
 	}
-	mr, size := g.reach()
-	return wire.Grown{Base: mr.Addr(), RKey: mr.RKey(), Length: size - wire.FirstOffset, PoolSize: size}, nil
+	g.size.Store(g.chunks.Total())
+	return wire.Grown{Region: g.reach()}, nil
 }
 
-// reach is the registration of the whole region, and the bytes of the pool.
-func (g *grant) reach() (verbs.MR, uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.mrs[len(g.mrs)-1], g.size.Load()
+// reach is where the session finds the pool.
+func (g *grant) reach() wire.Region {
+	r := wire.Region{PoolSize: g.chunks.Total(), ChunkSize: g.chunks.Size()}
+	for _, mr := range g.chunks.Regions() {
+		r.Chunks = append(r.Chunks, wire.Chunk{Base: mr.Addr(), RKey: mr.RKey()})
+	}
+	return r
 }
 
 // randomID is a number that nobody can guess, and never 0.
@@ -100,11 +91,7 @@ func randomID() uint64 {
 
 // wire is the grant as the claimant gets it. fabric is where it connects its lanes.
 func (g *grant) wire(fabric string) wire.Grant {
-	mr, size := g.reach()
-	return wire.Grant{
-		Session: g.id, Fabric: fabric, Base: mr.Addr(), RKey: mr.RKey(), Length: size - wire.FirstOffset,
-		Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, PoolSize: size,
-	}
+	return wire.Grant{Session: g.id, Fabric: fabric, Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: g.reach()}
 }
 
 // connect answers the request of lane number and starts its flush handler.
@@ -198,13 +185,8 @@ func (g *grant) end(fencedBy uint64) error {
 	if err := g.join(lanes, endTimeout); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for n := len(g.mrs) - 1; n >= 0; n-- {
-		if err := g.mrs[n].Deregister(); err != nil {
-			return fmt.Errorf("target: deregister the pool's memory: %w", err)
-		}
-		g.mrs = g.mrs[:n]
+	if err := g.chunks.Close(); err != nil {
+		return fmt.Errorf("target: %w", err)
 	}
 	return g.pd.Close()
 }

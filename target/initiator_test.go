@@ -284,11 +284,12 @@ func (l *link) postRecv(i uint64) error {
 	return l.qp.PostRecv([]verbs.RecvWR{{ID: i, Local: sge}})
 }
 
-// write places b at pool offset off.
+// write places b at pool offset off, within one chunk.
 func (l *link) write(off uint64, b []byte) error {
 	copy(l.mr.Bytes()[l.data:], b)
-	return l.qp.PostSend([]verbs.SendWR{{Op: verbs.OpWrite, Signaled: true, RKey: l.grant.RKey,
-		Local: verbs.SGE{MR: l.mr, Off: l.data, Len: uint64(len(b))}, RemoteAddr: l.grant.Base + off - wire.FirstOffset}})
+	addr, rkey := l.grant.At(off)
+	return l.qp.PostSend([]verbs.SendWR{{Op: verbs.OpWrite, Signaled: true, RKey: rkey,
+		Local: verbs.SGE{MR: l.mr, Off: l.data, Len: uint64(len(b))}, RemoteAddr: addr}})
 }
 
 // send sends a request without waiting for an answer. edit may spoil its bytes.

@@ -210,7 +210,7 @@ func (w *world) perform(a Action) Event {
 			return broken
 		}
 		w.disk.PoolSize = max(w.disk.PoolSize, a.Size)
-		return Done{Grown: wire.Grown{PoolSize: w.disk.PoolSize}}
+		return Done{Grown: wire.Grown{Region: wire.Region{PoolSize: w.disk.PoolSize}}}
 	case Register:
 		w.must(w.opened && w.granted == 0, "registered while an older grant stands")
 		w.must(w.disk.Term == a.Term && w.disk.Writer != copyID, "registered before the term is durable")

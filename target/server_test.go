@@ -35,7 +35,7 @@ func TestServe_Life(t *testing.T) {
 		t.Errorf("created: %+v", st)
 	}
 	g := c.mustClaim(claimFor(writerA, 1))
-	if g.Length != partSize-wire.FirstOffset || g.PoolSize != partSize || g.Credits != credits || g.MaxRanges != wire.MaxRanges ||
+	if g.PoolSize != partSize || len(g.Chunks) != 1 || g.Credits != credits || g.MaxRanges != wire.MaxRanges ||
 		g.Method != wire.MethodGPSPM || g.Fabric != r.srv.FabricAddr().String() {
 		t.Errorf("grant: %+v", g)
 	}
@@ -385,7 +385,7 @@ func TestClaim_BreaksOlderConnection(t *testing.T) {
 
 	next := r.dial()
 	ng := next.mustClaim(claimFor(writerA, 3))
-	if ng.Session == g.Session || ng.RKey == g.RKey {
+	if ng.Session == g.Session || ng.Chunks[0].RKey == g.Chunks[0].RKey {
 		t.Errorf("the new grant %+v shares a key with the old %+v", ng, g)
 	}
 	old.nc.SetDeadline(time.Now().Add(patience))
@@ -407,7 +407,7 @@ func TestClaim_BreaksOlderConnection(t *testing.T) {
 	// The key of the old session is no good on a lane of the new one.
 	ng2 := next.mustClaim(claimFor(writerA, 3))
 	mixed := ng2
-	mixed.RKey = g.RKey
+	mixed.Region = g.Region
 	ml := mustConnect(t, mixed)
 	if err := ml.write(8192, []byte("x")); err != nil {
 		t.Fatal(err)

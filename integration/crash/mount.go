@@ -11,6 +11,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate"
+	"github.com/pmemfs/pmemfs/verbs/region"
 	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
 
@@ -42,7 +43,7 @@ func (w *World) begin() {
 	if w.cfg.Unordered {
 		w.fabric.Reorder(w.rnd.IntN)
 	}
-	a.dev, b.dev = w.fabric.Device("a"), w.fabric.Device("b")
+	a.dev, b.dev = verbstest.Small(w.fabric.Device("a"), 2*region.MinChunk), verbstest.Small(w.fabric.Device("b"), region.MinChunk) // several chunks
 	a.line = origin
 	state := poolset.State{Seq: 1, Term: 1, Writer: a.id, Gen: 0x6e01, Flags: poolset.Clean}
 	theirs := state

@@ -213,25 +213,16 @@ func (m *Grow) Decode(b []byte) error {
 	return c.end("GROW")
 }
 
-// Grown is the answer to Grow: where the session finds the copy from now on. Base, RKey, Length and PoolSize are those of a Grant; the older
-// ones stay good for what they covered.
-type Grown struct {
-	Base     uint64
-	RKey     uint32
-	Length   uint64
-	PoolSize uint64
-}
+// Grown is the answer to Grow: where the session finds the copy from now on. The older keys stay good for what they covered.
+type Grown struct{ Region }
 
-func (m *Grown) Append(b []byte) []byte {
-	b = le.AppendUint64(b, m.Base)
-	b = le.AppendUint32(b, m.RKey)
-	b = le.AppendUint64(b, m.Length)
-	return le.AppendUint64(b, m.PoolSize)
-}
+func (m *Grown) Append(b []byte) []byte { return m.Region.append(b) }
 
 func (m *Grown) Decode(b []byte) error {
 	c := cursor{b: b}
-	m.Base, m.RKey, m.Length, m.PoolSize = c.u64(), c.u32(), c.u64(), c.u64()
+	if err := m.Region.take(&c, "GROWN"); err != nil {
+		return err
+	}
 	return c.end("GROWN")
 }
 
@@ -283,35 +274,31 @@ func (m *State) Decode(b []byte) error {
 	return c.end("STATE")
 }
 
-// Grant is what a claimant needs to connect its lanes. Base is the remote address of pool offset 4096; a Fabric address
-// without host means the host of the control connection.
+// Grant is what a claimant needs to connect its lanes. A Fabric address without host means the host of the control connection.
 type Grant struct {
 	Session   uint64
 	Fabric    string
-	Base      uint64
-	RKey      uint32
-	Length    uint64 // bytes of the registered region
 	Credits   uint32 // receives posted per lane
 	MaxRanges uint32
 	Method    uint32
-	PoolSize  uint64
+	Region
 }
 
 func (m *Grant) Append(b []byte) []byte {
 	b = le.AppendUint64(b, m.Session)
 	b = appendString(b, m.Fabric)
-	b = le.AppendUint64(b, m.Base)
-	b = le.AppendUint32(b, m.RKey)
-	b = le.AppendUint64(b, m.Length)
 	b = le.AppendUint32(b, m.Credits)
 	b = le.AppendUint32(b, m.MaxRanges)
 	b = le.AppendUint32(b, m.Method)
-	return le.AppendUint64(b, m.PoolSize)
+	return m.Region.append(b)
 }
 
 func (m *Grant) Decode(b []byte) error {
 	c := cursor{b: b}
-	m.Session, m.Fabric, m.Base, m.RKey, m.Length = c.u64(), c.str(), c.u64(), c.u32(), c.u64()
-	m.Credits, m.MaxRanges, m.Method, m.PoolSize = c.u32(), c.u32(), c.u32(), c.u64()
+	m.Session, m.Fabric = c.u64(), c.str()
+	m.Credits, m.MaxRanges, m.Method = c.u32(), c.u32(), c.u32()
+	if err := m.Region.take(&c, "GRANT"); err != nil {
+		return err
+	}
 	return c.end("GRANT")
 }

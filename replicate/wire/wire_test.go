@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,10 @@ func testState() State {
 		History: [8]uint64{9, 8, 7, 6, 5, 4, 3, 2}, Flags: FlagClean | FlagMemory, Durability: DurabilityMemory, Served: 1}
 }
 
+func testRegion() Region {
+	return Region{5<<20 + 4096, 2 << 20, []Chunk{{0x1000, 5}, {0x400000, 6}, {1 << 40, 7}}}
+}
+
 // body is what every control body can do.
 type body interface {
 	Append([]byte) []byte
@@ -51,10 +56,10 @@ func bodies() map[string][2]body {
 		"CLOSE":    {&Close{1}, new(Close)},
 		"REMOVE":   {&Remove{id(1), 1, "pool.set"}, new(Remove)},
 		"GROW":     {&Grow{1, 2 << 30}, new(Grow)},
-		"GROWN":    {&Grown{0x1000, 5, 2<<30 - 4096, 2 << 30}, new(Grown)},
+		"GROWN":    {&Grown{testRegion()}, new(Grown)},
 		"FENCED":   {&Fenced{9, "promoted on b"}, new(Fenced)},
 		"STATE":    {&st, new(State)},
-		"GRANT":    {&Grant{1, ":7471", 0x1000, 5, 1 << 30, 64, 256, MethodGPSPM, 1<<30 + 4096}, new(Grant)},
+		"GRANT":    {&Grant{1, ":7471", 64, 256, MethodGPSPM, testRegion()}, new(Grant)},
 	}
 }
 
@@ -98,7 +103,8 @@ func TestGolden(t *testing.T) {
 		Ranges: []pmem.Range{{Off: 0x1008, Len: 0x38}}}
 	answer := FlushAnswer{FlushIO, 5, 9, 3, 0x1008}
 	private := Private{Lane: 2, Session: 0x0a0b}
-	grow, grown := Grow{6, 0x20000000}, Grown{0x4000001000, 0x107, 0x1ffff000, 0x20000000}
+	grow, grown := Grow{6, 0x20000000}, Grown{Region{0x20000000, 0x10000000, []Chunk{{0x4000001000, 0x107}, {0x8000000000, 0x208}}}}
+	grant := Grant{6, ":1", 64, 256, MethodGPSPM, Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}}
 	attr := testAttr()
 	fb, ab := make([]byte, MaxFlush), make([]byte, AnswerSize)
 	for name, c := range map[string]struct {
@@ -115,8 +121,10 @@ func TestGolden(t *testing.T) {
 			0810000000000000 3800000000000000`},
 		"flush answer": {ab[:answer.Encode(ab)], `
 			504d4652 01 02 0000 0500000000000000 0900000000000000 0300000000000000 0810000000000000 00000000 @CRC`},
-		"grow":    {grow.Append(nil), `0600000000000000 0000002000000000`},
-		"grown":   {grown.Append(nil), `0010000040000000 07010000 00f0ff1f00000000 0000002000000000`},
+		"grow":  {grow.Append(nil), `0600000000000000 0000002000000000`},
+		"grown": {grown.Append(nil), `0000002000000000 0000001000000000 02000000 0010000040000000 07010000 0000000080000000 08020000`},
+		"grant": {grant.Append(nil), `0600000000000000 0200 3a31 40000000 00010000 01000000
+			0000010000000000 0000010000000000 01000000 0010000040000000 07010000`},
 		"private": {private.Append(nil), `504d464c 0100 0200 0b0a000000000000`},
 		"attr": {appendAttr(nil, &attr), `48454c4c4f000000 01000000 02000000 03000000 04000000
 			101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f 303132333435363738393a3b3c3d3e3f
@@ -228,5 +236,57 @@ func TestSetStateBoundsPeers(t *testing.T) {
 	m := SetState{Peers: make([]UUID, MaxPeers+1)}
 	if err := new(SetState).Decode(m.Append(nil)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("nine peers: %v", err)
+	}
+}
+
+// A region that does not fit together is refused, since At would look for chunks that are not there.
+func TestRegionRefused(t *testing.T) {
+	good := testRegion()
+	for name, spoil := range map[string]func(*Region){
+		"no power of two":   func(m *Region) { m.ChunkSize += 1 << 10 },
+		"chunks of nothing": func(m *Region) { m.ChunkSize = 0 },
+		"small chunks":      func(m *Region) { m.ChunkSize = MinChunk / 2 },
+		"a chunk too few":   func(m *Region) { m.Chunks = m.Chunks[:2] },
+		"a chunk too many":  func(m *Region) { m.Chunks = append(m.Chunks, Chunk{}) },
+		"no chunk":          func(m *Region) { m.Chunks = nil },
+		"a header alone":    func(m *Region) { m.PoolSize, m.Chunks = FirstOffset, m.Chunks[:1] },
+		"no pool":           func(m *Region) { m.PoolSize, m.Chunks = 0, nil },
+		"the largest pool":  func(m *Region) { m.PoolSize = ^uint64(0) },
+		"too many chunks": func(m *Region) {
+			m.ChunkSize, m.PoolSize, m.Chunks = MinChunk, MinChunk*(MaxChunks+1), make([]Chunk, MaxChunks+1)
+		},
+	} {
+		m := good
+		m.Chunks = slices.Clone(good.Chunks)
+		spoil(&m)
+		if err := new(Grown).Decode((&Grown{m}).Append(nil)); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	most := Region{MinChunk * MaxChunks, MinChunk, make([]Chunk, MaxChunks)}
+	if err := new(Grown).Decode((&Grown{most}).Append(nil)); err != nil {
+		t.Errorf("as many chunks as there can be: %v", err)
+	}
+	if n := len((&Grant{Fabric: strings.Repeat("x", MaxString), Region: most}).Append(nil)); n > MaxBody {
+		t.Errorf("the largest grant has %d bytes", n)
+	}
+}
+
+func TestRegionAt(t *testing.T) {
+	m := testRegion()
+	for _, c := range []struct {
+		off, addr uint64
+		rkey      uint32
+		rest      uint64
+	}{
+		{4096, 0x1000, 5, 2<<20 - 4096},
+		{2<<20 - 1, 0x1000 + 2<<20 - 4097, 5, 1},
+		{2 << 20, 0x400000, 6, 2 << 20},
+		{4<<20 + 8, 1<<40 + 8, 7, 2<<20 - 8},
+	} {
+		addr, rkey := m.At(c.off)
+		if rest := m.Rest(c.off); addr != c.addr || rkey != c.rkey || rest != c.rest {
+			t.Errorf("offset %#x: address %#x, key %d, %d bytes; want %+v", c.off, addr, rkey, rest, c)
+		}
 	}
 }
