@@ -68,9 +68,7 @@ func (d *device) exchange(ctx context.Context, q *qp, conn net.Conn, private []b
 	if err := q.start(conn, t); err != nil {
 		return nil, err
 	}
-	if t.rtr {
-		q.sayReady()
-	}
+	q.sayReady()
 	return rep.private, nil
 }
 
@@ -85,7 +83,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// sayReady sends the ready-to-receive frame: a zero-length Write, as siw does.
+// sayReady sends the ready-to-receive frame, a zero-length Write as siw's: a responder may send nothing before the first frame
+// of the initiator (RFC 5044 section 7.1.2), which else may never come.
 func (q *qp) sayReady() {
 	q.tx.mu.Lock()
 	defer q.tx.mu.Unlock()

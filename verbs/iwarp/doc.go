@@ -5,8 +5,29 @@
 // MPA (RFC 5044, revision 1, and revision 2 with the enhanced set-up of RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040).
 // The subset is the one that Linux siw speaks: no markers; CRC-32C if either side asks for it; RDMA Write, Read Request,
 // Read Response, Send, Send with Solicited Event (taken as a Send) and Terminate. A Send with Invalidate is refused with
-// a Terminate. As initiator it asks for the peer-to-peer set-up and sends a zero-length Write as ready-to-receive
-// frame; towards a peer that does not know it, the responder holds its first message back until a frame has arrived.
+// a Terminate.
+//
+// The first frame of an initiator is always a Write of no bytes, which is allowed at any time and touches nothing. It is the
+// ready-to-receive frame that a responder waits for before it sends anything itself. A responder of this package waits for the
+// first frame of any initiator, so with one that never sends (siw sends nothing by itself) it is silent for ever: the
+// user of the initiator speaks first.
+//
+// # Peers
+//
+// Both roles were tried with Linux siw, see docs/testing.md. What was chosen because of it:
+//
+//   - An initiator does not ask for the peer-to-peer set-up of RFC 6581, and sends its ready-to-receive frame all the same. A siw
+//     responder that has agreed to that set-up and is reset before the frame arrives runs into a BUG of the kernel (7.3,
+//     cm_close_handler in iwcm.c), and its host accepts no further iWARP connection.
+//   - Revision 1 says nothing about outstanding Reads. Then this side sends one at a time, and takes 128. siw ends a connection
+//     that has more of them than the user of its side gave to rdma_accept.
+//   - The fields of a Terminate of siw on a little-endian machine are in the other order than in RFC 5040. Where the bytes do not tell,
+//     the error names both meanings. A frame that is too short for its header is answered with MPA error 3, like siw, and not 5.
+//   - siw sends 256 bytes of private data, its own words included, with a length of 0; verbs.MaxPrivate is far below that.
+//   - siw has no CRC of its own accord, and uses one if this side asks for it. It computes it over the source in place and lets TCP
+//     fetch large unsignaled Writes from there afterwards: if the source is changed in between, the CRC is wrong and the
+//     connection ends. Memory that is stored to while it is sent must not go through siw with CRC.
+//   - siw completes a Write or Send when TCP took it, and the work requests that a Terminate ends as flushed ones.
 //
 // # Placement
 //

@@ -37,7 +37,7 @@ func TestTerminates(t *testing.T) {
 		{"Read Request of a wrong length", "0012 4141 00000000 00000001 00000001 00000000 00000000", "0207"},
 		{"Read of no region", "002e 4141 00000000 00000001 00000001 00000000" +
 			"00000000 0000000000000000 00000008 deadbe00 0000000000000000 00000000", "0100"},
-		{"frame shorter than a header", "0003 c140 00000000 00000000", "2005"},
+		{"frame shorter than a header", "0003 c140 00000000 00000000", "2003"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, p := rawPeer(t, Options{}, plain)

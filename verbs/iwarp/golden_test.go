@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,11 +71,11 @@ func TestPadding(t *testing.T) {
 // TestSetupBytes has the set-up frames that Linux siw was seen to exchange.
 func TestSetupBytes(t *testing.T) {
 	o := Options{IRD: 1, ORD: 1}
-	if got, want := o.request(nil).appendTo(nil, requestKey), unhex(t, reqHex+"1002 0004 8001 8001"); !bytes.Equal(got, want) {
+	if got, want := o.request(nil).appendTo(nil, requestKey), unhex(t, reqHex+"1002 0004 0001 0001"); !bytes.Equal(got, want) {
 		t.Errorf("request: % x", got)
 	}
 	o.CRC = true
-	if got, want := o.request([]byte("hi")).appendTo(nil, requestKey), unhex(t, reqHex+"5002 0006 8001 8001 6869"); !bytes.Equal(got, want) {
+	if got, want := o.request([]byte("hi")).appendTo(nil, requestKey), unhex(t, reqHex+"5002 0006 0001 0001 6869"); !bytes.Equal(got, want) {
 		t.Errorf("request with CRC and private data: % x", got)
 	}
 	o.Revision1 = true
@@ -123,13 +124,13 @@ func TestSettle(t *testing.T) {
 		want  terms
 		fails bool
 	}{
-		{"siw", Options{IRD: 16, ORD: 16}, "1002 0004 8004 8005", terms{ird: 16, ord: 4, rtr: true}, false},
-		{"no peer to peer", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{ird: 16, ord: 4}, false},
+		{"siw", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{ird: 16, ord: 4}, false},
 		{"CRC by the peer", Options{IRD: 16, ORD: 16}, "5002 0004 0004 0005", terms{crc: true, ird: 16, ord: 4}, false},
 		{"CRC ignored", Options{CRC: true, IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{}, true},
+		{"revision 1", Options{IRD: 16, ORD: 16, Revision1: true}, "0001 0000", terms{ird: 128, ord: 1}, false},
 		{"more Reads than we take", Options{IRD: 2, ORD: 16}, "1002 0004 0004 0003", terms{}, true},
 		{"another revision", Options{IRD: 16, ORD: 16}, "0001 0000", terms{}, true},
-		{"ready frame that was not offered", Options{IRD: 16, ORD: 16}, "1002 0004 8004 4004", terms{}, true},
+		{"peer to peer, which was not asked for", Options{IRD: 16, ORD: 16}, "1002 0004 8004 8004", terms{}, true},
 		{"markers", Options{IRD: 16, ORD: 16}, "9002 0004 0004 0004", terms{}, true},
 	} {
 		rep, err := readMPA(bytes.NewReader(unhex(t, repHex+c.reply)), replyKey)
@@ -163,9 +164,16 @@ func TestTerminateBytes(t *testing.T) {
 		{"1101c000", errBounds},
 		{"0207c000", errStream},
 		{"2007 0700", errStream}, // siw
+		{"02030000", errLength},  // siw
 	} {
 		if got := parseTerminate(unhex(t, c.in)); !got.same(c.want) || !got.Peer {
 			t.Errorf("%s: %+v, want %+v", c.in, got, c.want)
+		}
+	}
+	// siw's RDMAP version and operation, without a header: the same bytes are a reason of MPA.
+	for in, want := range map[string]*TerminateError{"20050000": errRDMAPVersion, "20060000": errOpcode} {
+		if got := parseTerminate(unhex(t, in)); got.Layer != layerLLP || !strings.Contains(got.Error(), want.text) {
+			t.Errorf("%s: %v does not speak of %q", in, got, want.text)
 		}
 	}
 	got := appendTerminate(nil, errReadSTag, terminated{ulpdu: 46, head: make([]byte, untaggedSize), req: make([]byte, readReqSize)})

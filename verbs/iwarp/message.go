@@ -26,7 +26,7 @@ func (x *rx) admit() *failure {
 		return nil
 	case opTerminate:
 		if n > termMax {
-			return refuse(errRuntime)
+			return refuse(errLength)
 		}
 		return nil
 	}

@@ -93,15 +93,17 @@ func readMPA(r io.Reader, key string) (*mpaFrame, error) {
 	return f, nil
 }
 
-// terms are what the two sides agreed on.
+// terms are what the two sides agreed on. Without the enhanced set-up neither says how many Reads it takes, so one at a time
+// is sent, and as many as the ring can hold are taken.
 type terms struct {
 	crc      bool
 	ird, ord int
-	rtr      bool // initiator: send a ready-to-receive frame
 	gated    bool // responder: send nothing before the first frame of the initiator
 }
 
-// request is the frame that an initiator with these options sends.
+// request is the frame that an initiator with these options sends. It does not ask for the peer-to-peer set-up: a siw responder
+// that has agreed to it and loses the connection before the ready-to-receive frame runs into a BUG of the kernel (iwcm.c,
+// cm_close_handler) and takes no more connections. That frame is sent all the same: a Write of no bytes is always allowed.
 func (o *Options) request(private []byte) *mpaFrame {
 	f := &mpaFrame{revision: 2, flags: mpaEnhanced, private: private}
 	if o.Revision1 {
@@ -110,8 +112,7 @@ func (o *Options) request(private []byte) *mpaFrame {
 	if o.CRC {
 		f.flags |= mpaCRC
 	}
-	f.ird = uint16(o.IRD) | irdPeerToPeer
-	f.ord = uint16(o.ORD) | ordWriteRTR
+	f.ird, f.ord = uint16(o.IRD), uint16(o.ORD)
 	return f
 }
 
@@ -124,7 +125,7 @@ func (o *Options) answer(req *mpaFrame, private []byte) (*mpaFrame, terms, error
 	if o.CRC {
 		f.flags |= mpaCRC
 	}
-	t := terms{crc: f.flags&mpaCRC != 0, ird: o.IRD, ord: o.ORD, gated: true}
+	t := terms{crc: f.flags&mpaCRC != 0, ird: maxReadDepth, ord: 1, gated: true}
 	if !f.enhanced() {
 		f.flags &^= mpaEnhanced
 		return f, t, nil
@@ -157,7 +158,7 @@ func (o *Options) settle(req, rep *mpaFrame) (terms, error) {
 	if req.flags&mpaCRC != 0 && rep.flags&mpaCRC == 0 {
 		return terms{}, errors.New("iwarp: the peer ignores the request for CRC: turn CRC off or use another peer")
 	}
-	t := terms{crc: rep.flags&mpaCRC != 0, ird: o.IRD, ord: o.ORD}
+	t := terms{crc: rep.flags&mpaCRC != 0, ird: maxReadDepth, ord: 1}
 	if req.enhanced() != rep.enhanced() {
 		return terms{}, errors.New("iwarp: the peer answers with another MPA revision than it was asked for")
 	}
@@ -167,11 +168,10 @@ func (o *Options) settle(req, rep *mpaFrame) (terms, error) {
 	if d := int(rep.ord & depthMask); d != depthMask && d > o.IRD {
 		return terms{}, errIRD
 	}
-	t.ord = lower(o.ORD, rep.ird)
-	t.rtr = rep.ird&irdPeerToPeer != 0
-	if t.rtr && rep.ord&ordWriteRTR == 0 {
-		return terms{}, errors.New("iwarp: the peer wants a ready-to-receive frame that was not offered")
+	if rep.ird&irdPeerToPeer != 0 {
+		return terms{}, errors.New("iwarp: the peer answers to a peer-to-peer set-up that it was not asked for")
 	}
+	t.ird, t.ord = o.IRD, lower(o.ORD, rep.ird)
 	return t, nil
 }
 

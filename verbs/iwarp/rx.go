@@ -119,7 +119,7 @@ func (x *rx) header() (bool, *failure) {
 	n := int(binary.BigEndian.Uint16(x.buf[x.r:]))
 	size := headerSize(x.buf[x.r+lenSize])
 	if n < size {
-		return false, refuse(errRuntime)
+		return false, refuse(errLength)
 	}
 	need := lenSize + size
 	if x.crc {

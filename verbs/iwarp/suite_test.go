@@ -14,6 +14,7 @@ func TestProvider(t *testing.T) {
 	}{
 		{"Plain", Options{}, Options{}},
 		{"CRC", Options{CRC: true}, Options{}},
+		{"Revision1", Options{Revision1: true}, Options{}},
 		{"OneRead", Options{IRD: 1, ORD: 1}, Options{IRD: 1, ORD: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

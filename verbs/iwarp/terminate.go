@@ -76,16 +76,25 @@ var (
 	errTooLong            = &TerminateError{Layer: layerDDP, Type: 2, Code: 5, text: "the message is longer than its receive"}
 	errDDPUntaggedVersion = &TerminateError{Layer: layerDDP, Type: 2, Code: 6, text: "DDP version of an untagged frame"}
 
-	errCRC     = &TerminateError{Layer: layerLLP, Type: 0, Code: 2, text: "CRC of a frame"}
-	errRuntime = &TerminateError{Layer: layerLLP, Type: 0, Code: 5, text: "frame of an impossible length"}
-	errIRD     = &TerminateError{Layer: layerLLP, Type: 0, Code: 6, text: "the peer wants to send more Reads at a time than agreed"}
+	errCRC    = &TerminateError{Layer: layerLLP, Type: 0, Code: 2, text: "CRC of a frame"}
+	errLength = &TerminateError{Layer: layerLLP, Type: 0, Code: 3, text: "frame of an impossible length"}
+	errIRD    = &TerminateError{Layer: layerLLP, Type: 0, Code: 6, text: "the peer wants to send more Reads at a time than agreed"}
 )
 
 // known are the reasons that this package has a text for.
 var known = []*TerminateError{
 	errSourceFault, errReadSTag, errReadBounds, errAccess, errReadStream, errReadWrap, errInvalidate, errRDMAPVersion, errOpcode,
 	errStream, errPlaceFault, errSTag, errBounds, errNotOfStream, errWrap, errDDPTaggedVersion, errQueueNumber, errNoReceive,
-	errMSN, errMO, errTooLong, errDDPUntaggedVersion, errCRC, errRuntime, errIRD,
+	errMSN, errMO, errTooLong, errDDPUntaggedVersion, errCRC, errLength, errIRD,
+	// Those that only others send.
+	{Layer: layerRDMAP, Type: 0, Code: 0xFF, text: "an error of the peer itself, or the end of its process"},
+	{Layer: layerRDMAP, Type: 1, Code: 0xFF, text: "a region, for a reason that the peer does not name"},
+	{Layer: layerRDMAP, Type: 2, Code: 8, text: "an error of the whole device of the peer"},
+	{Layer: layerRDMAP, Type: 2, Code: 0xFF, text: "an operation, for a reason that the peer does not name"},
+	{Layer: layerLLP, Type: 0, Code: 1, text: "the TCP connection was lost"},
+	{Layer: layerLLP, Type: 0, Code: 4, text: "MPA request or reply"},
+	{Layer: layerLLP, Type: 0, Code: 5, text: "an error of the peer's transport"},
+	{Layer: layerLLP, Type: 0, Code: 7, text: "no kind of ready-to-receive frame suits both sides"},
 }
 
 // Bits in the third byte of the Terminate control field: what of the terminated frame follows.
@@ -124,18 +133,23 @@ func appendTerminate(b []byte, e *TerminateError, t terminated) []byte {
 }
 
 // parseTerminate reads the control field of a Terminate. Linux siw on a little-endian machine puts the layer into the low
-// half of the first byte and the bits for what follows into the low bits of the third.
+// half of the first byte and the bits for what follows into the low bits of the third. Where neither those bits nor the
+// code tell the two orders apart, the error names both meanings.
 func parseTerminate(b []byte) *TerminateError {
 	if len(b) < termControl {
 		return &TerminateError{Peer: true, text: "Terminate without a reason"}
 	}
 	straight := named(b[0]>>4, b[0]&0xF, b[1])
 	swapped := named(b[0]&0xF, b[0]>>4, b[1])
-	high, low := b[2]&(termLength|termDDP|termRDMAP) != 0, b[2]&7 != 0
-	if high || !low && (straight.text != "" || swapped.text == "") {
+	switch {
+	case b[2]&(termLength|termDDP|termRDMAP) != 0:
 		return straight
+	case b[2]&7 != 0, straight.text == "" && swapped.text != "":
+		return swapped
+	case swapped.text != "" && !swapped.same(straight):
+		straight.text = fmt.Sprintf("%s; or, if the peer is Linux siw, %s", straight.text, swapped.text)
 	}
-	return swapped
+	return straight
 }
 
 // named makes the error of a received Terminate, with the text if the reason is known.
