@@ -19,6 +19,7 @@ type Fabric struct {
 	early     bool            // Writes and Sends complete before they are carried out
 	pushes    bool            // the response to a Read makes Writes persistent
 	persist   func(b []byte)  // told of bytes that are persistent, nil: nobody is
+	last      verbs.Opcode    // of the work request carried out last
 	order     []*qp           // a queue pair for each posted and not executed work request, oldest first
 	keys      uint32
 	ports     int
@@ -61,6 +62,13 @@ func (f *Fabric) step() bool {
 	}
 	f.execute(f.order[0])
 	return true
+}
+
+// Last is the operation of the work request that was carried out last.
+func (f *Fabric) Last() verbs.Opcode {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
 }
 
 // StepQP executes the oldest posted work request of one queue pair. It returns false if there is none.
@@ -133,6 +141,7 @@ func (f *Fabric) execute(q *qp) {
 	if f.pick != nil {
 		i = q.choose(f)
 	}
+	f.last = q.sq[i].Op
 	status, err := q.carryOut(&q.sq[i])
 	if err == nil {
 		q.sq[i].done = true

@@ -48,6 +48,37 @@ func TestReorder(t *testing.T) {
 	}
 }
 
+// Where Writes are not ordered, one may be placed before the Send in front of it and what stands before that, with the bytes that its source held at
+// the post or later.
+func TestReorder_AcrossSends(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	final := make(map[byte]bool)
+	for range 60 {
+		f := NewFabric(Stepped)
+		f.Reorder(rnd.IntN)
+		a, b := pair(t, f)
+		b.postRecv(t, 9, 1024, 64)
+		a.mem[0], a.mem[1] = 1, 2
+		a.post(t, a.write(1, 0, 1, b, 100), a.send(2, 0, 8), a.write(3, 1, 1, b, 100))
+		a.mem[0] = 3
+		for f.Step() {
+			if wc := f.Last(); wc == verbs.OpSend && b.mem[100] == 0 {
+				t.Fatal("the Send was delivered before the Write in front of it")
+			}
+		}
+		good(t, b.rcq, 9)
+		for id := range uint64(3) {
+			good(t, a.scq, id+1)
+		}
+		final[b.mem[100]] = true
+	}
+	if !final[1] || !final[2] || !final[3] {
+		t.Errorf("the last byte placed was always %v", final)
+	}
+}
+
 // A connection that breaks in the middle of a Write leaves its first bytes.
 func TestTear(t *testing.T) {
 	f := NewFabric(Stepped)

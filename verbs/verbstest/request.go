@@ -67,11 +67,17 @@ func (q *qp) append(wr *verbs.SendWR) {
 	switch {
 	case wr.Op == verbs.OpAtomicWrite:
 		r.data = binary.LittleEndian.AppendUint64(nil, wr.Value)
-	case wr.Inline && wr.Local.Len > 0:
+	case wr.Local.Len > 0 && (wr.Inline || q.fetches(wr)):
 		m := wr.Local.MR.(*mr)
 		r.data = slices.Clone(m.mem[wr.Local.Off : wr.Local.Off+wr.Local.Len])
 	}
 	q.sq = append(q.sq, r)
+}
+
+// fetches says whether the source of a Write is fetched now: a device may do that at any moment until it places the bytes.
+func (q *qp) fetches(wr *verbs.SendWR) bool {
+	f := q.pd.dev.fabric
+	return wr.Op == verbs.OpWrite && f.pick != nil && f.pick(2) == 0
 }
 
 // source is the local memory of r.
@@ -89,7 +95,8 @@ func (r *request) cut(n int) {
 }
 
 // Reorder lets a queue pair carry out its work requests in any order that package verbs allows to devices that do not place overlapping Writes in
-// order: pick chooses one of n. It is called before the first device is made.
+// order: pick chooses one of n. It chooses as well whether the source of a Write is fetched at the post or when it is placed. It is called before the
+// first device is made.
 func (f *Fabric) Reorder(pick func(n int) int) { f.pick, f.caps.OrderedPlace = pick, false }
 
 // Overtake is Reorder for devices that place Writes in order: what is not fenced may still be carried out before earlier Reads, Flushes and AtomicWrites.
@@ -137,13 +144,11 @@ func (q *qp) free(i int) bool {
 
 // overtakes says whether r may be carried out before the earlier one.
 func (q *qp) overtakes(r, earlier *request) bool {
-	switch earlier.Op {
-	case verbs.OpSend:
-		return false
-	case verbs.OpWrite:
-		return (r.Op == verbs.OpWrite || r.Op == verbs.OpAtomicWrite) && !q.pd.dev.fabric.caps.OrderedPlace
+	store := r.Op == verbs.OpWrite || r.Op == verbs.OpAtomicWrite
+	if earlier.Op == verbs.OpSend || earlier.Op == verbs.OpWrite {
+		return store && !q.pd.dev.fabric.caps.OrderedPlace
 	}
-	return !r.Fence && (r.Op == verbs.OpWrite || r.Op == verbs.OpSend || r.Op == verbs.OpAtomicWrite)
+	return !r.Fence && (store || r.Op == verbs.OpSend)
 }
 
 // retire completes what may complete and has nothing in front of it that may not, and takes what is over off the queue.
