@@ -21,10 +21,10 @@
 //
 // # What a script finds
 //
-// guest/lib.sh is loaded before it and documents the functions: hosts (two network namespaces A and B, 10.8.0.1 and 10.8.0.2, a veth between them, and an RDMA device of type
-// $device in each), on, fsdax, devdax, fail, expect and so on. The source tree is at /src, read-only. The programs are in the PATH, Debian's perftest, rdma-core, iproute2, ndctl, sqlite3,
+// guest/lib.sh and guest/pool.sh are loaded before it and document their functions: hosts (two network namespaces A and B, 10.8.0.1 and 10.8.0.2, a veth between them, and an RDMA device of type
+// $device in each), on, within, fsdax, devdax, fail; start_target, make_pool, mount_pool, promote_and_mount and so on. The source tree is at /src, read-only. The programs are in the PATH, Debian's perftest, rdma-core, iproute2, ndctl, sqlite3,
 // strace and util-linux too. Each side has an NVDIMM in fs-DAX and one in Device DAX mode. What a run leaves behind (processes, mounts, devices, namespaces) is removed after it.
 //
-// With two guests the script runs in each, with $side=A or B, and `sync NAME` waits for the other. `cut A` has the host kill that guest's qemu, which for the guest is a loss of
+// With two guests the script runs in each, with $sides=A or B, and `sync NAME` waits for the other. `cut A` has the host kill that guest's qemu, which for the guest is a loss of
 // power, and start it again on the same NVDIMMs with $life=2. What the CPU caches held is not lost that way: a missing flush is seen by integration/crash, not here.
 package rig

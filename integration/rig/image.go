@@ -20,6 +20,9 @@ var guestInit string
 //go:embed guest/lib.sh
 var guestLib string
 
+//go:embed guest/pool.sh
+var guestPool string
+
 // libs is where Debian has shared libraries.
 const libs = "/usr/lib/x86_64-linux-gnu"
 
@@ -53,6 +56,7 @@ func writeImage(ctx context.Context, to, root string, k *kernel, siw string) err
 	t.text("/etc/fuse.conf", "user_allow_other\n")
 	t.program("/init", []byte(guestInit))
 	t.text("/lib.sh", guestLib)
+	t.text("/pool.sh", guestPool)
 	if err := addUserland(ctx, t, root); err != nil {
 		return err
 	}

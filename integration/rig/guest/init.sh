@@ -28,7 +28,7 @@ prepare_nvdimms > "$dir/nvdimms" 2>&1 || { cat "$dir/nvdimms"; poweroff -f; }
 echo "$(uname -r) ready after $(cut -d' ' -f1 /proc/uptime) s" > "$dir/ready"
 
 while read -r n limit script variables <&3; do
-	(cd /tmp && exec env $variables timeout -k 5 "$limit" sh -eu -c '. /lib.sh; trap report EXIT; . "$0"' "/host/jobs/$script") > "$dir/$n.out" 2>&1 < /dev/null 3<&-
+	(cd /tmp && exec env $variables timeout -k 5 "$limit" sh -eu -c '. /lib.sh; . /pool.sh; trap report EXIT; . "$0"' "/host/jobs/$script") > "$dir/$n.out" 2>&1 < /dev/null 3<&-
 	rc=$?
 	clean >> "$dir/$n.out" 2>&1
 	echo $rc > "$dir/$n.tmp"

@@ -105,7 +105,11 @@ cut() { : > "/host/$boot/cut.$1"; }
 sync() {
 	mkdir -p "/host/$boot/sync"
 	: > "/host/$boot/sync/$1.$sides"
-	within 120 [ -e "/host/$boot/sync/$1.A" -a -e "/host/$boot/sync/$1.B" ]
+	within 120 met "$1"
+}
+met() {
+	[ ! -e "/host/$boot/failed" ] || fail "the other side has failed"
+	[ -e "/host/$boot/sync/$1.A" ] && [ -e "/host/$boot/sync/$1.B" ]
 }
 
 # report: after a script has failed, the ends of the logs.
@@ -113,6 +117,7 @@ report() {
 	rc_=$?
 	trap - EXIT
 	if [ $rc_ != 0 ]; then
+		[ "$sides" = AB ] || : > "/host/$boot/failed"
 		for log_ in /tmp/*.log; do
 			[ ! -s "$log_" ] || { echo "--- $log_"; tail -n 40 "$log_"; }
 		done

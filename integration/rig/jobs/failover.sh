@@ -1,0 +1,25 @@
+# job: sqlite3, msync and an append loop on a mount with a target; kill -9, promote, mount the replica: all that was acknowledged is there
+# run: provider=iwarp pool=fsdax
+# build: pmemfs ./cmd/pmemfs
+# build: pmemfs-target ./cmd/pmemfs-target
+# build: workload ./integration/workload
+# time: 150s
+hosts
+if [ "$pool" = fsdax ]; then
+	fsdax A
+	fsdax B
+fi
+start_target
+make_pool
+mount_pool
+sqlite_make /mnt/pool/data.db
+workload msync /mnt/pool/mapped first
+append_until 100 /mnt/pool/records /tmp/acked
+kill_mount
+append_fails
+promote_and_mount
+workload check-append /mnt/replica/records /tmp/acked
+workload check-msync /mnt/replica/mapped first
+sqlite_check /mnt/replica/data.db
+refuses "promoted elsewhere at term" mount_pool
+umount_and_check
