@@ -40,6 +40,8 @@ type fakeTarget struct {
 	session uint64 // number of the last one
 	pd      verbs.PD
 	chunks  *region.Chunks
+	scratch verbs.MR
+	spoil   func(*wire.Grant) // nil: as it is
 	conns   map[net.Conn]bool
 	lanes   []*fakeLane
 	states  []wire.SetState
@@ -89,7 +91,7 @@ func (f *fakeTarget) endSession() {
 	f.ending.Lock()
 	defer f.ending.Unlock()
 	f.mu.Lock()
-	lanes, chunks, pd := f.lanes, f.chunks, f.pd
+	lanes, chunks, scratch, pd := f.lanes, f.chunks, f.scratch, f.pd
 	f.lanes, f.chunks, f.pd = nil, nil, nil
 	f.mu.Unlock()
 	for _, l := range lanes {
@@ -97,6 +99,7 @@ func (f *fakeTarget) endSession() {
 		<-l.done
 	}
 	if chunks != nil {
+		scratch.Deregister()
 		chunks.Close()
 		pd.Close()
 	}
@@ -230,7 +233,13 @@ func (f *fakeTarget) grant(c *wire.Claim) []byte {
 	if f.chunks, err = region.Register(cfg, f.mem, pmem.Heap); err != nil {
 		f.t.Error(err)
 	}
-	g := wire.Grant{Session: f.session, Fabric: f.lanesAt, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: f.reach()}
+	if f.scratch, err = f.pd.RegisterMR(make([]byte, 4096), verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+		f.t.Error(err)
+	}
+	g := wire.Grant{Session: f.session, Scratch: wire.Area{Base: f.scratch.Addr(), RKey: f.scratch.RKey(), Len: 4096}, Fabric: f.lanesAt, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: f.reach()}
+	if f.spoil != nil {
+		f.spoil(&g)
+	}
 	return g.Append(nil)
 }
 

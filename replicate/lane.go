@@ -115,6 +115,7 @@ type lane struct {
 	session uint64
 	size    uint64 // pool bytes, the least of both sides
 	remote  wire.Region
+	scratch wire.Area
 	window  int // drains on the wire at a time
 
 	sends, recvs, bounce verbs.MR
@@ -146,7 +147,7 @@ type lane struct {
 
 // newLane makes the queue pair and its message buffers and posts the receives for answers. Size is no more than what is registered.
 func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
-	l := &lane{fab: fab, session: g.Session, size: size,
+	l := &lane{fab: fab, session: g.Session, size: size, scratch: g.Scratch,
 		credits: min(uint64(g.Credits), maxCredits), free: sendDepth, window: MaxInFlight}
 	if !fab.dev.Caps().OrderedPlace {
 		// Two drains may write the same bytes. Without in-order placement the second must wait for the answer to the first.

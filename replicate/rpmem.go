@@ -199,6 +199,9 @@ func (p *Pool) connect(ctx context.Context, g *wire.Grant, lanes int) error {
 			p.lanes[i].lane = l
 			err = l.connect(ctx, addr, uint16(i))
 		}
+		if err == nil && i == 0 { // the lanes share their memory
+			err = l.prove(ctx)
+		}
 		if err != nil {
 			return fmt.Errorf("lane %d: %w", i, err)
 		}

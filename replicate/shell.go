@@ -153,7 +153,9 @@ func (r *Replica) connectLane(l *connection, g *wire.Grant) {
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(l.ctx, RequestTimeout)
-		err = ln.connect(ctx, addr, 0)
+		if err = ln.connect(ctx, addr, 0); err == nil {
+			err = ln.prove(ctx)
+		}
 		cancel()
 	}
 	r.mu.Lock()

@@ -17,8 +17,12 @@ import (
 	"github.com/pmemfs/pmemfs/verbs/region"
 )
 
-// endTimeout bounds the wait for the flush handlers of a session that ends.
-const endTimeout = 10 * time.Second
+const (
+	// endTimeout bounds the wait for the flush handlers of a session that ends.
+	endTimeout = 10 * time.Second
+	// scratchSize is that of the scratch area in bytes.
+	scratchSize = 4096
+)
 
 // grant is what a session may reach: the region above the pool header, and its lanes.
 type grant struct {
@@ -33,7 +37,8 @@ type grant struct {
 	join     func(lanes []*lane, d time.Duration) error // returns when the handlers of closed lanes have ended
 	report   func()                                     // called once when ioFailed becomes true; it does not wait
 
-	chunks *region.Chunks // belongs to whoever steps the pool's machine
+	chunks  *region.Chunks // with scratch it belongs to whoever steps the pool's machine
+	scratch verbs.MR       // for the self-test of the initiator
 
 	mu    sync.Mutex
 	lanes []*lane // by number; nil: not connected
@@ -55,6 +60,9 @@ func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, log l
 		r.Bytes(), r.Kind())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("target: %w", err), g.pd.Close())
+	}
+	if g.scratch, err = g.pd.RegisterMR(make([]byte, scratchSize), verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+		return nil, errors.Join(fmt.Errorf("target: register %d bytes of scratch memory: %w", scratchSize, err), g.chunks.Close(), g.pd.Close())
 	}
 	g.size.Store(size)
 	return g, nil
@@ -91,7 +99,8 @@ func randomID() uint64 {
 
 // wire is the grant as the claimant gets it. fabric is where it connects its lanes.
 func (g *grant) wire(fabric string) wire.Grant {
-	return wire.Grant{Session: g.id, Fabric: fabric, Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: g.reach()}
+	return wire.Grant{Session: g.id, Fabric: fabric, Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: g.reach(),
+		Scratch: wire.Area{Base: g.scratch.Addr(), RKey: g.scratch.RKey(), Len: scratchSize}}
 }
 
 // connect answers the request of lane number and starts its flush handler.
@@ -185,10 +194,21 @@ func (g *grant) end(fencedBy uint64) error {
 	if err := g.join(lanes, endTimeout); err != nil {
 		return err
 	}
-	if err := g.chunks.Close(); err != nil {
+	if err := g.deregister(); err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
 	return g.pd.Close()
+}
+
+// deregister puts all memory out of reach. After an error it may be called again.
+func (g *grant) deregister() error {
+	if g.scratch != nil {
+		if err := g.scratch.Deregister(); err != nil {
+			return fmt.Errorf("deregister scratch memory: %w", err)
+		}
+		g.scratch = nil
+	}
+	return g.chunks.Close()
 }
 
 // wait returns when the handlers of all lanes have ended, or an error after d.

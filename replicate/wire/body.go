@@ -282,6 +282,7 @@ type Grant struct {
 	MaxRanges uint32
 	Method    uint32
 	Region
+	Scratch Area // nobody cares what is in it: for the self-test of a lane
 }
 
 func (m *Grant) Append(b []byte) []byte {
@@ -290,7 +291,7 @@ func (m *Grant) Append(b []byte) []byte {
 	b = le.AppendUint32(b, m.Credits)
 	b = le.AppendUint32(b, m.MaxRanges)
 	b = le.AppendUint32(b, m.Method)
-	return m.Region.append(b)
+	return m.Scratch.append(m.Region.append(b))
 }
 
 func (m *Grant) Decode(b []byte) error {
@@ -300,5 +301,6 @@ func (m *Grant) Decode(b []byte) error {
 	if err := m.Region.take(&c, "GRANT"); err != nil {
 		return err
 	}
+	m.Scratch.take(&c)
 	return c.end("GRANT")
 }

@@ -64,3 +64,18 @@ func (m *Region) take(c *cursor, what string) error {
 	}
 	return nil
 }
+
+// Area is registered memory of the target that is no part of the pool. Len is in bytes; 0: there is none.
+type Area struct {
+	Base uint64
+	RKey uint32
+	Len  uint64
+}
+
+func (m *Area) append(b []byte) []byte {
+	b = le.AppendUint64(b, m.Base)
+	b = le.AppendUint32(b, m.RKey)
+	return le.AppendUint64(b, m.Len)
+}
+
+func (m *Area) take(c *cursor) { m.Base, m.RKey, m.Len = c.u64(), c.u32(), c.u64() }

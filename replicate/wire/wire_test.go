@@ -59,7 +59,7 @@ func bodies() map[string][2]body {
 		"GROWN":    {&Grown{testRegion()}, new(Grown)},
 		"FENCED":   {&Fenced{9, "promoted on b"}, new(Fenced)},
 		"STATE":    {&st, new(State)},
-		"GRANT":    {&Grant{1, ":7471", 64, 256, MethodGPSPM, testRegion()}, new(Grant)},
+		"GRANT":    {&Grant{1, ":7471", 64, 256, MethodGPSPM, testRegion(), Area{3, 4, 4096}}, new(Grant)},
 	}
 }
 
@@ -104,7 +104,7 @@ func TestGolden(t *testing.T) {
 	answer := FlushAnswer{FlushIO, 5, 9, 3, 0x1008}
 	private := Private{Lane: 2, Session: 0x0a0b}
 	grow, grown := Grow{6, 0x20000000}, Grown{Region{0x20000000, 0x10000000, []Chunk{{0x4000001000, 0x107}, {0x8000000000, 0x208}}}}
-	grant := Grant{6, ":1", 64, 256, MethodGPSPM, Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}}
+	grant := Grant{6, ":1", 64, 256, MethodGPSPM, Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}, Area{0x8000000000, 0x208, 0x1000}}
 	attr := testAttr()
 	fb, ab := make([]byte, MaxFlush), make([]byte, AnswerSize)
 	for name, c := range map[string]struct {
@@ -124,7 +124,7 @@ func TestGolden(t *testing.T) {
 		"grow":  {grow.Append(nil), `0600000000000000 0000002000000000`},
 		"grown": {grown.Append(nil), `0000002000000000 0000001000000000 02000000 0010000040000000 07010000 0000000080000000 08020000`},
 		"grant": {grant.Append(nil), `0600000000000000 0200 3a31 40000000 00010000 01000000
-			0000010000000000 0000010000000000 01000000 0010000040000000 07010000`},
+			0000010000000000 0000010000000000 01000000 0010000040000000 07010000 0000000080000000 08020000 0010000000000000`},
 		"private": {private.Append(nil), `504d464c 0100 0200 0b0a000000000000`},
 		"attr": {appendAttr(nil, &attr), `48454c4c4f000000 01000000 02000000 03000000 04000000
 			101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f 303132333435363738393a3b3c3d3e3f

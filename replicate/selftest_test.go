@@ -1,0 +1,136 @@
+package replicate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs"
+	"github.com/pmemfs/pmemfs/verbs/region"
+)
+
+// claimSpoilt claims a target whose grant is spoilt.
+func claimSpoilt(t *testing.T, rig rig, spoil func(*wire.Grant)) error {
+	t.Helper()
+	p := newPair(t, rig, time.Second)
+	p.target.spoil = spoil
+	return p.Claim(t.Context(), 7)
+}
+
+// A chunk that the devices cannot use is named before anything is written, on either side.
+func TestSelfTest_NamesTheChunk(t *testing.T) {
+	providers(t, func(t *testing.T, rig rig) {
+		err := claimSpoilt(t, rig, func(g *wire.Grant) { g.Chunks[5].RKey = 0xffffff00 })
+		for _, want := range []string{"the target's chunk 5 at pool offset 327680", "READ", "protection error", "Device DAX"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not say %q", err, want)
+			}
+		}
+		if err := claimSpoilt(t, rig, func(g *wire.Grant) { g.Scratch.RKey = 0xffffff00 }); err == nil ||
+			!strings.Contains(err.Error(), "the local chunk 0 at pool offset 4096 ") {
+			t.Errorf("no scratch memory: %v", err)
+		}
+		if err := claimSpoilt(t, rig, func(g *wire.Grant) { g.Scratch.Len = 7 }); !errors.Is(err, wire.StatusBadRequest) {
+			t.Errorf("little scratch memory: %v", err)
+		}
+	})
+}
+
+// astray is a device that maps the third chunk of a pool to other memory.
+type astray struct{ verbs.Device }
+
+func (d astray) AllocPD() (verbs.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return &astrayPD{pd, 0}, err
+}
+
+type astrayPD struct {
+	verbs.PD
+	regions int
+}
+
+func (p *astrayPD) RegisterMR(b []byte, a verbs.Access) (verbs.MR, error) {
+	if p.regions++; p.regions != 3 {
+		return p.PD.RegisterMR(b, a)
+	}
+	mr, err := p.PD.RegisterMR(bytes.Repeat([]byte{0x55}, len(b)), a)
+	return astrayMR{mr, b}, err
+}
+
+type astrayMR struct {
+	verbs.MR
+	b []byte
+}
+
+func (m astrayMR) Bytes() []byte { return m.b }
+
+// astrayQP hands the region below to the device.
+func (p *astrayPD) CreateQP(attr verbs.QPAttr) (verbs.QP, error) {
+	qp, err := p.PD.CreateQP(attr)
+	return astrayQP{qp}, err
+}
+
+type astrayQP struct{ verbs.QP }
+
+func (q astrayQP) PostSend(wrs []verbs.SendWR) error {
+	for i := range wrs {
+		if m, ok := wrs[i].Local.MR.(astrayMR); ok {
+			wrs[i].Local.MR = m.MR
+		}
+	}
+	return q.QP.PostSend(wrs)
+}
+
+func (d astray) Connect(ctx context.Context, qp verbs.QP, addr string, private []byte) ([]byte, error) {
+	return d.Device.Connect(ctx, qp.(astrayQP).QP, addr, private)
+}
+
+// A device that sends other bytes than those of the pool is found out.
+func TestSelfTest_OtherMemory(t *testing.T) {
+	providers(t, func(t *testing.T, below rig) {
+		err := claimSpoilt(t, func(t testing.TB) (verbs.Device, verbs.Device, string) {
+			a, b, at := below(t)
+			return astray{a}, b, at
+		}, nil)
+		if want := "the local chunk 2 at pool offset 524288 was registered and cannot be used: 0x5555555555555555 arrived where 0x0 was sent"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	})
+}
+
+// The test of a target changes no byte of its pool.
+func TestSelfTest_ChangesNothing(t *testing.T) {
+	providers(t, func(t *testing.T, rig rig) {
+		p := newPair(t, rig, 5*time.Second)
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		fill(p.target.mem, rand.New(rand.NewPCG(seed, 0)))
+		before := bytes.Clone(p.target.mem)
+		must(t, p.Claim(t.Context(), 7))
+		p.target.hangUp()
+		must(t, p.Close(context.Background()))
+		if !bytes.Equal(p.target.memory(), before) {
+			t.Error("the pool of the target has changed")
+		}
+	})
+}
+
+func TestStarts(t *testing.T) {
+	for _, c := range []struct {
+		size uint64
+		want []uint64
+	}{
+		{4096, nil}, {8192, []uint64{4096}}, {region.MinChunk, []uint64{4096}}, {region.MinChunk + 4096, []uint64{4096, region.MinChunk}},
+		{3 * region.MinChunk, []uint64{4096, region.MinChunk, 2 * region.MinChunk}},
+	} {
+		if got := starts(c.size, region.MinChunk); !slices.Equal(got, c.want) {
+			t.Errorf("%d bytes: %v, want %v", c.size, got, c.want)
+		}
+	}
+}
