@@ -34,6 +34,7 @@ type cli struct {
 	Ls      lsCmd      `cmd:"" help:"List files of an unmounted pool."`
 	Cat     catCmd     `cmd:"" help:"Write the content of a file of an unmounted pool to standard output."`
 	Export  exportCmd  `cmd:"" help:"Copy all files of an unmounted pool out of it, with their attributes."`
+	Bench   benchCmd   `cmd:"" help:"Measure the way to a target."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

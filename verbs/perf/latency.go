@@ -1,0 +1,133 @@
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// signalEvery is how many WRITEs of an exchange one completion stands for.
+const signalEvery = 32
+
+// exchange is one side of an exchange of WRITEs.
+type exchange struct {
+	*side
+	size int
+	next uint64 // sequence number of the next WRITE of this side
+	wait bool   // a signaled WRITE has not been reaped
+	n    int    // WRITEs posted
+}
+
+func newExchange(s *side, size int, first uint64) *exchange {
+	e := &exchange{side: s, size: size, next: first}
+	e.wrs[0] = s.write(size)
+	return e
+}
+
+// post posts the next WRITE. Its source, which held the one before, is free: the answer of the peer has proven that that is placed.
+func (e *exchange) post() error {
+	signaled := e.n%signalEvery == signalEvery-1
+	if signaled && e.wait {
+		if err := e.done(); err != nil {
+			return err
+		}
+	}
+	e.wait = e.wait || signaled
+	e.n++
+	wordAt(e.out.Bytes(), e.size-8).Store(e.next)
+	e.wrs[0].Signaled = signaled
+	e.next++
+	return e.qp.PostSend(e.wrs[:1])
+}
+
+// end reaps what is left.
+func (e *exchange) end() error {
+	if !e.wait {
+		return nil
+	}
+	e.wait = false
+	return e.done()
+}
+
+// trip is one WRITE and the answer to it.
+func (e *exchange) trip() error {
+	value := e.next
+	if err := e.post(); err != nil {
+		return err
+	}
+	return e.await(e.word(e.size), value)
+}
+
+// serve answers one WRITE.
+func (e *exchange) serve() error {
+	if err := e.await(e.word(e.size), e.next); err != nil {
+		return err
+	}
+	return e.post()
+}
+
+// startExchange agrees with the server on n WRITEs of size bytes. first is the sequence number of the first: none was used before.
+func (s *side) startExchange(ctx context.Context, size, n int, first uint64) (*exchange, error) {
+	b := s.sendBuffer()
+	binary.LittleEndian.PutUint32(b, uint32(size))
+	binary.LittleEndian.PutUint32(b[4:], uint32(n))
+	binary.LittleEndian.PutUint64(b[8:], first)
+	if err := s.send(requestSize); err != nil {
+		return nil, err
+	}
+	ready, err := s.message(ctx, limit)
+	if err == nil && len(ready) != 0 {
+		err = fmt.Errorf("a message of %d bytes came where the server was to be ready", len(ready))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newExchange(s, size, first), nil
+}
+
+// roundTrip posts the first n work requests of s.wrs, of which the last is signaled, and waits for it.
+func (s *side) roundTrip(n int) error {
+	if err := s.qp.PostSend(s.wrs[:n]); err != nil {
+		return err
+	}
+	return s.done()
+}
+
+// read makes a READ of size bytes.
+func (s *side) read(size int) verbs.SendWR {
+	return verbs.SendWR{ID: idOne, Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: s.out, Len: uint64(size)}, RemoteAddr: s.peer.addr, RKey: s.peer.rkey}
+}
+
+// write makes a WRITE of size bytes.
+func (s *side) write(size int) verbs.SendWR {
+	return verbs.SendWR{ID: idOne, Op: verbs.OpWrite, Inline: size <= s.dev.Caps().MaxInline, Local: verbs.SGE{MR: s.out, Len: uint64(size)},
+		RemoteAddr: s.peer.addr, RKey: s.peer.rkey}
+}
+
+// measure times loop once for each place of times, after a tenth as many times to warm up.
+func measure(ctx context.Context, times []time.Duration, loop func() error) error {
+	for range warmUp(len(times)) {
+		if err := loop(); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i := range times {
+		if i%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		begin := time.Now()
+		if err := loop(); err != nil {
+			return err
+		}
+		times[i] = time.Since(begin)
+	}
+	return ctx.Err()
+}
+
+func warmUp(n int) int { return max(1, n/10) }
