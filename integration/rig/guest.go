@@ -96,7 +96,7 @@ func (m *machine) makeNVDIMMs() error {
 }
 
 func (m *machine) arguments() []string {
-	commandLine := fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable cryptomgr.notests random.trust_cpu=on rig.boot=%s rig.sides=%s rig.life=%d",
+	commandLine := fmt.Sprintf("console=ttyS0 quiet panic=-1 oops=panic mitigations=off no_timer_check tsc=reliable cryptomgr.notests random.trust_cpu=on rig.boot=%s rig.sides=%s rig.life=%d",
 		m.boot, m.sides, m.life)
 	args := []string{
 		"-machine", "q35,nvdimm=on,nvdimm-persistence=mem-ctrl", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(m.cpus),

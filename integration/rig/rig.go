@@ -10,8 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 )
+
+// parallelBoots is how many boots go on at a time. Jobs wait a good deal, and the start of a kernel uses one core.
+const parallelBoots = 2
 
 // prepareTimeout bounds everything before the first boot, with an empty cache.
 const prepareTimeout = 15 * time.Minute
@@ -24,6 +28,7 @@ type Options struct {
 	Fallback bool           // take the older kernel at once
 	Keep     bool           // keep the directory with all output
 	Verbose  bool           // print the output of runs that are ok, too
+	Require  bool           // a guest without siw is a failure
 	Out      io.Writer
 }
 
@@ -67,7 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	all := tasks(jobs, g.kernel.release.devices, func(name string) bool { return o.Only == nil || o.Only.MatchString(name) })
+	all := tasks(jobs, g.devices, func(name string) bool { return o.Only == nil || o.Only.MatchString(name) })
 	if len(all) == 0 {
 		return errors.New("no run has such a name: -list prints them")
 	}
@@ -108,20 +113,30 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 			results = append(results, result{task: t})
 		}
 	}
+	var mu sync.Mutex // guards results and the output
 	report := func(r result) {
+		mu.Lock()
+		defer mu.Unlock()
 		results = append(results, r)
 		printResult(o.Out, r, o.Verbose)
 	}
-	for _, b := range boots(all) {
-		ms, err := b.machines(filepath.Join(g.kernel.dir, "vmlinux"), image, s)
-		if err != nil {
-			return nil, err
-		}
-		if err := b.run(ctx, ms, report); err != nil {
-			return nil, err
-		}
+	list := boots(all)
+	errs := make([]error, len(list))
+	places := make(chan struct{}, parallelBoots)
+	var wg sync.WaitGroup
+	for i, b := range list {
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			ms, err := b.machines(filepath.Join(g.kernel.dir, "vmlinux"), image, s)
+			if err == nil {
+				err = b.run(ctx, ms, report)
+			}
+			errs[i] = err
+		})
 	}
-	return results, nil
+	wg.Wait()
+	return results, errors.Join(errs...)
 }
 
 // writeJobs puts the scripts where the guests find them.
@@ -147,9 +162,10 @@ func writeJobs(s share) error {
 
 // guest is what all guests are made of.
 type guest struct {
-	kernel *kernel
-	root   string // of the userland
-	siw    string // siw.ko
+	kernel  *kernel
+	root    string   // of the userland
+	siw     string   // siw.ko; "": it could not be built
+	devices []string // types of RDMA device that it has
 }
 
 // prepare fills the cache. If the newest kernel cannot be had, it takes the older one.
@@ -165,20 +181,20 @@ func prepare(ctx context.Context, o Options) (*guest, error) {
 	if err := c.prune(); err != nil {
 		return nil, err
 	}
-	g, err := assemble(ctx, c, o.Fallback)
+	g, err := assemble(ctx, c, o, o.Fallback)
 	var unavailable *UnavailableError
 	if errors.As(err, &unavailable) && !o.Fallback {
 		logf("no kernel of %s, hence that of %s: %v", newest.name, fallback.name, err)
-		g, err = assemble(ctx, c, true)
+		g, err = assemble(ctx, c, o, true)
 	}
 	if err == nil {
-		logf("kernel %s, devices %v", g.kernel.name, g.kernel.release.devices)
+		logf("kernel %s, devices %v", g.kernel.name, g.devices)
 	}
 	return g, err
 }
 
-// assemble gets kernel, siw and userland. Lists that name what the mirror no longer has are fetched again once.
-func assemble(ctx context.Context, c *cache, old bool) (*guest, error) {
+// assemble gets kernel, userland and siw.
+func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error) {
 	main, security, err := mirrors(ctx)
 	if err != nil {
 		return nil, err
@@ -194,27 +210,44 @@ func assemble(ctx context.Context, c *cache, old bool) (*guest, error) {
 			return nil, err
 		}
 	}
-	g := &guest{}
-	get := func() (err error) {
-		if g.kernel, err = findKernel(ctx, c, from, r); err != nil {
-			return err
-		}
-		if g.siw, err = buildSiw(ctx, c, from, g.kernel); err != nil {
-			return err
-		}
+	g := &guest{devices: r.devices}
+	err = withLists(ctx, trixie, func() (err error) {
 		g.root, err = userland(ctx, c, trixie)
 		return err
-	}
-	if err := errors.Join(trixie.update(ctx, false), from.update(ctx, false)); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	err = get()
-	var unavailable *UnavailableError
-	if errors.As(err, &unavailable) && !(trixie.fresh && from.fresh) {
-		if err := errors.Join(trixie.update(ctx, true), from.update(ctx, true)); err != nil {
-			return nil, err
-		}
-		err = get()
+	err = withLists(ctx, from, func() (err error) {
+		g.kernel, err = findKernel(ctx, c, from, r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = withLists(ctx, from, func() (err error) {
+		g.siw, err = buildSiw(ctx, c, from, g.kernel)
+		return err
+	})
+	if err != nil && !o.Require && !old {
+		c.log("siw could not be built: %v", err)
+		g.siw, g.devices, err = "", []string{"rxe"}, nil
 	}
 	return g, err
+}
+
+// withLists does something that needs the package lists. Lists that name what the mirror no longer has are fetched again, once.
+func withLists(ctx context.Context, a *apt, do func() error) error {
+	if err := a.update(ctx, false); err != nil {
+		return err
+	}
+	err := do()
+	var unavailable *UnavailableError
+	if !errors.As(err, &unavailable) || a.fresh {
+		return err
+	}
+	if err := a.update(ctx, true); err != nil {
+		return err
+	}
+	return do()
 }

@@ -1,11 +1,16 @@
 package rig
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // siwPath is the driver's place in the kernel source.
@@ -51,12 +56,51 @@ func siwRoot(ctx context.Context, a *apt, k *kernel, root string) error {
 	if err != nil {
 		return err
 	}
-	const script = `dpkg-deb --fsys-tarfile "$1" | tar -xO "./usr/src/linux-source-$2.tar.xz" | xz -dc |
-		tar -C "$3" -x --strip-components=5 "linux-source-$2/` + siwPath + `"`
-	if _, err := run(ctx, "", nil, "bash", "-o", "pipefail", "-c", script, "source", source[0], series, filepath.Join(root, "work")); err != nil {
+	if err := takeSource(ctx, source[0], series, filepath.Join(root, "work")); err != nil {
 		return err
 	}
 	return errors.Join(discard(debs), discard(source))
+}
+
+// takeSource unpacks the driver's directory of the kernel source into dir. It ends when it has the directory: the rest, most of the archive, would take long to decompress.
+func takeSource(ctx context.Context, deb, series, dir string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	const script = `dpkg-deb --fsys-tarfile "$1" | tar -xO "./usr/src/linux-source-$2.tar.xz" | xz -dc`
+	cmd := exec.CommandContext(ctx, "bash", "-c", script, "source", deb, series)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // killed in the middle of the archive
+	}()
+	prefix, found := fmt.Sprintf("linux-source-%s/%s/", series, siwPath), false
+	for archive := tar.NewReader(out); ; {
+		h, err := archive.Next()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s in %s: %w", siwPath, filepath.Base(deb), err)
+		case !strings.HasPrefix(h.Name, prefix) && found:
+			return nil
+		case !strings.HasPrefix(h.Name, prefix) || h.Typeflag != tar.TypeReg:
+			continue
+		}
+		found = true
+		text, err := io.ReadAll(archive)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(h.Name)), text, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // completeRoot adds what the scripts of the packages, which are not run, would have made.
@@ -77,7 +121,7 @@ func completeRoot(root string) error {
 // compileSiw runs make inside of root, in a mount namespace that ends with it: the kernel's build needs /proc and /dev/null.
 func compileSiw(ctx context.Context, k *kernel, root string) error {
 	const script = `mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" &&
-		exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin make -s -j2 -C "/usr/src/linux-headers-$2" M=/work CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules`
+		exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin:/bin:/sbin make -s -j2 -C "/usr/src/linux-headers-$2" M=/work CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules`
 	if _, err := run(ctx, "", nil, "unshare", "--mount", "sh", "-c", script, "compile", root, k.name); err != nil {
 		return err
 	}

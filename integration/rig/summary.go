@@ -3,6 +3,8 @@ package rig
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,6 +29,7 @@ func outcome(r result) string {
 // summary prints the table, and returns an error if a run has failed.
 func summary(w io.Writer, results []result, took time.Duration) error {
 	fmt.Fprintln(w)
+	slices.SortStableFunc(results, func(a, b result) int { return strings.Compare(a.String(), b.String()) })
 	failed := 0
 	for _, r := range results {
 		fmt.Fprintf(w, "%-44s %7.1f s  %s\n", r.task, r.seconds, outcome(r))

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	o := rig.Options{Out: os.Stdout}
+	o := rig.Options{Out: os.Stdout, Require: os.Getenv("PMEMFS_REQUIRE_PROGRAMS") != ""}
 	only := flag.String("run", "", "only the runs whose names match this regular expression")
 	list := flag.Bool("list", false, "list all runs")
 	flag.StringVar(&o.Cache, "cache", "", "directory for packages and what is made of them (default $PMEMFS_RIG_CACHE, or pmemfs-rig in the user's cache directory)")
@@ -51,7 +51,7 @@ func run(o rig.Options, only string, list bool) (err error) {
 	defer stop()
 	err = rig.Run(ctx, o)
 	var unavailable *rig.UnavailableError
-	if errors.As(err, &unavailable) && os.Getenv("PMEMFS_REQUIRE_PROGRAMS") == "" {
+	if errors.As(err, &unavailable) && !o.Require {
 		fmt.Printf("SKIPPED, nothing was run: %v\n", err)
 		return nil
 	}
