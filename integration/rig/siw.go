@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 )
@@ -17,11 +18,15 @@ import (
 const siwPath = "drivers/infiniband/sw/siw"
 
 // buildSiw returns the path of siw.ko, which Debian's kernels do not have. It is compiled in a root of its own with the compiler that the kernel was compiled with, which the
-// kernel's headers depend on.
+// kernel's headers depend on. How siw sets a connection up is fixed in its source; here these settings are module parameters with the same defaults, so that
+// a job can change them in /sys/module/siw/parameters.
 func buildSiw(ctx context.Context, c *cache, a *apt, k *kernel) (string, error) {
-	dir, err := c.entry("siw-"+k.name+"-"+k.version, func(dir string) error {
+	dir, err := c.entry("siw-settings-"+k.name+"-"+k.version, func(dir string) error {
 		root := filepath.Join(dir, "root")
 		if err := siwRoot(ctx, a, k, root); err != nil {
+			return err
+		}
+		if err := settingsOfSiw(filepath.Join(root, "work")); err != nil {
 			return err
 		}
 		if err := compileSiw(ctx, k, root); err != nil {
@@ -101,6 +106,29 @@ func takeSource(ctx context.Context, deb, series, dir string) error {
 			return err
 		}
 	}
+}
+
+// settingsOfSiw turns the constants of the set-up into module parameters.
+func settingsOfSiw(dir string) error {
+	for _, e := range []struct{ file, old, new string }{
+		{"siw_main.c", `^const bool (mpa_crc_required|mpa_crc_strict|peer_to_peer);`, "bool $1;\nmodule_param($1, bool, 0644);"},
+		{"siw_main.c", `^u_char mpa_version = MPA_REVISION_2;`, "unsigned char mpa_version = MPA_REVISION_2;\nmodule_param(mpa_version, byte, 0644);"},
+		{"siw.h", `^extern const bool (mpa_crc_required|mpa_crc_strict|peer_to_peer);`, "extern bool $1;"},
+	} {
+		path := filepath.Join(dir, e.file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		re := regexp.MustCompile("(?m)" + e.old)
+		if !re.Match(text) {
+			return fmt.Errorf("%s has no line like %s: this siw is another one", path, e.old)
+		}
+		if err := os.WriteFile(path, re.ReplaceAll(text, []byte(e.new)), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // completeRoot adds what the scripts of the packages, which are not run, would have made.
