@@ -9,14 +9,15 @@
 //
 // A completion of a Write or Send says nothing about the peer: only an answer or a Read response proves placement. The source
 // may be read until then: a transport in software can still hold it after the completion (TCP sends large pieces without a
-// copy, and sends them again). So no source is stored to before an answer or a Read response covers it, an inline
-// one excepted, which is copied by PostSend.
+// copy, and sends them again). So no source is stored to before an answer, a Read response or the completion of a Flush covers it, an
+// inline one excepted, which is copied by PostSend.
 //
-// A fenced work request begins only when all Reads, Flushes and AtomicWrites before it in its queue have completed. Without a
-// fence a Write may be placed before an earlier Read was answered.
+// A fenced work request begins only when all Reads and AtomicWrites before it in its queue have completed. Without a
+// fence a Write may be placed before an earlier Read was answered. A fence need not wait for Flushes: the specification names Reads and
+// atomics (IBA 10.8.3.3), and rxe waits for no others.
 //
-// OpFlush completes when all Writes of its QP before it that touch its bytes are in the persistence domain of the peer (FlushPersistent),
-// or visible to all its observers (FlushVisible). It orders nothing after it: what must follow waits for its completion, or is fenced.
+// OpFlush completes when all Writes and AtomicWrites of its QP before it that touch its bytes are in the persistence domain of the peer
+// (FlushPersistent), or visible to all its observers (FlushVisible). It orders nothing after it: what must follow waits for its completion.
 //
 // A Send needs a posted receive at the peer. There is no receiver-not-ready: a Send without one ends the connection. The user
 // counts credits.
@@ -169,7 +170,7 @@ type SendWR struct {
 	ID         uint64
 	Op         Opcode
 	Signaled   bool      // a completion is wanted even if it succeeds
-	Fence      bool      // begins when all Reads, Flushes and AtomicWrites before it have completed
+	Fence      bool      // begins when all Reads and AtomicWrites before it have completed
 	Inline     bool      // OpWrite, OpSend: PostSend copies the source, at most Caps.MaxInline bytes; it may be used again at once
 	Flush      FlushType // of OpFlush
 	Local      SGE

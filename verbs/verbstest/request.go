@@ -99,7 +99,8 @@ func (r *request) cut(n int) {
 // first device is made.
 func (f *Fabric) Reorder(pick func(n int) int) { f.pick, f.caps.OrderedPlace = pick, false }
 
-// Overtake is Reorder for devices that place Writes in order: what is not fenced may still be carried out before earlier Reads, Flushes and AtomicWrites.
+// Overtake is Reorder for devices that place Writes in order: what is not fenced may still be carried out before earlier Reads and
+// AtomicWrites, and anything before earlier Flushes.
 func (f *Fabric) Overtake(pick func(n int) int) { f.pick = pick }
 
 // Early lets Writes and Sends complete before they are carried out, as a transport in software does: their bytes are fetched from the source when they are
@@ -148,7 +149,8 @@ func (q *qp) overtakes(r, earlier *request) bool {
 	if earlier.Op == verbs.OpSend || earlier.Op == verbs.OpWrite {
 		return store && !q.pd.dev.fabric.caps.OrderedPlace
 	}
-	return !r.Fence && (store || r.Op == verbs.OpSend)
+	held := r.Fence && earlier.Op != verbs.OpFlush
+	return !held && (store || r.Op == verbs.OpSend)
 }
 
 // retire completes what may complete and has nothing in front of it that may not, and takes what is over off the queue.
