@@ -37,6 +37,7 @@ type setup struct {
 	targets int
 	size    string   // of each copy, as in a pool set file; default poolSize
 	config  []string // lines for the initiator's configuration
+	replica []string // lines for each target's table in it
 }
 
 // newRig makes target daemons, a pool and its replicas, and mounts it.
@@ -54,7 +55,7 @@ func newStage(t *testing.T, s setup) *rig {
 	r := newBareStage(t, s)
 	var replicas []stage.Replica
 	for i := range max(s.targets, 1) {
-		replicas = append(replicas, stage.Replica{Target: r.startTarget(fmt.Sprintf("t%d", i)), Set: set})
+		replicas = append(replicas, stage.Replica{Target: r.startTarget(fmt.Sprintf("t%d", i)), Set: set, Config: s.replica})
 	}
 	var err error
 	r.pool, err = r.NewPool("a", r.Path("a.pool"), replicas, s.config...)

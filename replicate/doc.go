@@ -18,7 +18,7 @@
 //
 // Machine is the state machine of one replica: handshake, generations, loss, full copy. It is a step function without goroutine,
 // lock, clock, random source or I/O. Replica is the shell around it: sockets, timers, the verbs objects. lane is one
-// verbs connection with its flush messages and credits. Pool is librpmem's API on top of the same lanes, for programs that
+// verbs connection, and method (gpspm, apm, flush) is what it makes drains persistent by. Pool is librpmem's API on top of the same lanes, for programs that
 // replicate their own memory.
 //
 // # Goroutines and locks of a Replica

@@ -104,18 +104,18 @@ func (m *Machine) hello(now time.Duration, out []Action) []Action {
 // granted asks for the state once more. Until the claim the older session could still change it: a flush of it that failed
 // marks the copy Inconsistent, at the latest when the claim ends that session.
 func (m *Machine) granted(now time.Duration, out []Action) []Action {
-	if err := checkGrant(&m.grant, m.id.Size); err != nil {
+	if err := checkGrant(&m.grant, m.id.Size, m.methods); err != nil {
 		return m.end(Refused, err, out)
 	}
 	m.link = linkGranted
 	return m.sayHello(now, out)
 }
 
-// checkGrant says whether a lane can work with a grant for a pool of size bytes.
-func checkGrant(g *wire.Grant, size uint64) error {
+// checkGrant says whether a lane can work with a grant for a pool of size bytes, of which these methods were claimed.
+func checkGrant(g *wire.Grant, size uint64, claimed wire.Methods) error {
 	switch {
-	case g.Method != wire.MethodGPSPM:
-		return fmt.Errorf("persistency method %d is not known: %w", g.Method, wire.StatusVersion)
+	case !claimed.Has(g.Method):
+		return fmt.Errorf("it grants the persistency %v, and of %v one was asked for: %w", g.Method, claimed, wire.StatusVersion)
 	case g.PoolSize < size:
 		return fmt.Errorf("it grants %d of %d bytes: %w", g.PoolSize, size, wire.StatusTooSmall)
 	case g.Credits == 0 || g.MaxRanges < wire.MaxRanges:
@@ -190,7 +190,7 @@ func (m *Machine) grown(f *wire.Frame, now time.Duration, out []Action) []Action
 	}
 	next := m.grant
 	next.Region = g.Region
-	if err := checkGrant(&next, m.growTo); err != nil {
+	if err := checkGrant(&next, m.growTo, m.methods); err != nil {
 		return m.done(err, out)
 	}
 	m.grant, m.peer.PoolSize = next, g.PoolSize

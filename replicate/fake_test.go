@@ -25,6 +25,8 @@ type fakeTarget struct {
 	group   sync.WaitGroup
 
 	credits uint32
+	access  verbs.Access // of the region, beside WRITE and READ
+	method  wire.Method
 	lanesAt string        // where grants send lanes
 	deaf    atomic.Bool   // requests and flushes are read and not answered
 	status  atomic.Uint32 // of the next flush answers
@@ -53,7 +55,7 @@ type fakeLane struct {
 }
 
 func newFakeTarget(t testing.TB, dev verbs.Device, fabricAddr string, size int) *fakeTarget {
-	f := &fakeTarget{t: t, dev: dev, mem: make([]byte, size, 2*size), credits: 64, conns: map[net.Conn]bool{}, seals: make(chan pmem.Seal, 4096)}
+	f := &fakeTarget{t: t, dev: dev, mem: make([]byte, size, 2*size), credits: 64, method: wire.GPSPM, conns: map[net.Conn]bool{}, seals: make(chan pmem.Seal, 4096)}
 	f.st = wire.State{Attr: wire.Attr{PoolUUID: poolUUID, CopyID: peerID}, PoolSize: uint64(size), Durability: wire.DurabilityMedia}
 	var err error
 	if f.control, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -67,6 +69,14 @@ func newFakeTarget(t testing.TB, dev verbs.Device, fabricAddr string, size int) 
 	f.group.Go(f.acceptLanes)
 	t.Cleanup(f.close)
 	return f
+}
+
+// use makes f grant a method. It is called before the first claim.
+func (f *fakeTarget) use(m wire.Method) {
+	f.method = m
+	if m == wire.FLUSH {
+		f.access = verbs.RemoteFlush
+	}
 }
 
 func (f *fakeTarget) close() {
@@ -229,14 +239,14 @@ func (f *fakeTarget) grant(c *wire.Claim) []byte {
 	if f.pd, err = f.dev.AllocPD(); err != nil {
 		f.t.Error(err)
 	}
-	cfg := region.Config{Device: verbstest.Small(f.dev, region.MinChunk), PD: f.pd, Access: verbs.RemoteRead | verbs.RemoteWrite, First: wire.FirstOffset}
+	cfg := region.Config{Device: verbstest.Small(f.dev, region.MinChunk), PD: f.pd, Access: verbs.RemoteRead | verbs.RemoteWrite | f.access, First: wire.FirstOffset}
 	if f.chunks, err = region.Register(cfg, f.mem, pmem.Heap); err != nil {
 		f.t.Error(err)
 	}
 	if f.scratch, err = f.pd.RegisterMR(make([]byte, 4096), verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		f.t.Error(err)
 	}
-	g := wire.Grant{Session: f.session, Scratch: wire.Area{Base: f.scratch.Addr(), RKey: f.scratch.RKey(), Len: 4096}, Fabric: f.lanesAt, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: f.reach()}
+	g := wire.Grant{Session: f.session, Scratch: wire.Area{Base: f.scratch.Addr(), RKey: f.scratch.RKey(), Len: 4096}, Fabric: f.lanesAt, Credits: f.credits, MaxRanges: wire.MaxRanges, Method: f.method, Why: "as the test wants", Region: f.reach()}
 	if f.spoil != nil {
 		f.spoil(&g)
 	}

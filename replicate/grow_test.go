@@ -133,7 +133,7 @@ func TestReplica_GrowWhileDraining(t *testing.T) {
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		all := pmem.NewHeap(2 * testSize)
-		p := newPairWith(t, rig, prefix{all, testSize}, 20*time.Second)
+		p := newPairWith(t, rig, prefix{all, testSize}, wire.GPSPM, 20*time.Second)
 		p.attach()
 		seq := uint64(0)
 		drain := func(off, n uint64) {

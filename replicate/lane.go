@@ -16,23 +16,23 @@ import (
 
 // Sizes of a lane.
 const (
-	maxCredits  = 64             // flush messages that may be outstanding; one buffer each
-	maxAnswers  = 16             // answered ones among them; one receive each
-	answerEvery = 8              // Sends after which one asks for an answer, so that a long drain shows progress
-	unitWrites  = wire.MaxRanges // WRITEs of one unit
-	unitBytes   = 1 << 20        // bytes of one unit
-	maxUnits    = 2 * maxCredits // signaled work requests in the send queue
-	sendDepth   = 4 * unitWrites // work requests in the send queue
-	mergeGap    = 64             // flush ranges closer than this become one: a cache line is flushed as a whole
-	bounceSize  = 1 << 20        // bytes of one READ
-	aheadWrites = 16             // WRITEs that go ahead of their Sends, in flight
-	aheadBytes  = 256 << 10      // bytes of one of them
+	unitWrites  = wire.MaxRanges   // WRITEs of one unit
+	unitBytes   = 1 << 20          // bytes of one unit
+	maxBatch    = 2*unitWrites + 3 // work requests of one unit, of any method
+	maxUnits    = 128              // signaled work requests in the send queue
+	sendDepth   = 4 * unitWrites   // work requests in the send queue
+	reserved    = 3                // places of it that units leave free: for a READ, and for a seal that follows later
+	mergeGap    = 64               // ranges closer than this become one for the method: a cache line is flushed as a whole
+	bounceSize  = 1 << 20          // bytes of one READ
+	aheadWrites = 16               // WRITEs that go ahead of their units, in flight
+	aheadBytes  = 256 << 10        // bytes of one of them
 )
 
-// Work request ids: the kind in the low bits, a buffer number above. A WRITE that stands in a unit completes with it.
+// Work request ids: the kind in the low bits, a number above. A WRITE of a unit completes with it, and has none.
 const (
-	idSend = iota
-	idWrite
+	idSend  = iota // ends a unit
+	idProof        // ends a unit: READ or FLUSH
+	idSeal         // ends the seal of a drain that went out behind its units
 	idRead
 	idRecv
 	idAhead
@@ -75,7 +75,7 @@ const (
 	placed                // they were posted before: no WRITEs
 )
 
-// job is a drain that the lane has taken and not yet seen answered.
+// job is a drain that the lane has taken and whose end is not proven yet.
 type job struct {
 	seq    uint64
 	ranges []pmem.Range
@@ -83,6 +83,14 @@ type job struct {
 	writes writes
 	next   int    // range that is sent next
 	done   uint64 // bytes of it that are sent
+	whole  bool   // all its units are posted
+	proven bool   // FLUSH: all its ranges are persistent
+}
+
+// unit is what one signaled work request of the send queue ends.
+type unit struct {
+	slots int  // places in the send queue: its own and those of the unsignaled ones before it
+	last  bool // of its drain
 }
 
 // outcome is what reap found.
@@ -98,16 +106,13 @@ type outcome struct {
 type outcomeKind uint8
 
 const (
-	outDrained  outcomeKind = iota + 1 // seq was answered for good
-	outProgress                        // an answer in the middle of a drain
+	outDrained  outcomeKind = iota + 1 // the end of seq is proven, or it failed
+	outProgress                        // a sign of the target in the middle of a drain
 	outRead                            // the READ has put n bytes into the bounce buffer
 )
 
 // lane is one verbs connection and what is needed to send drains on it. Its methods are called by one goroutine at a time,
 // except that wait may run beside the others.
-//
-// Credits: sent counts the Sends posted, taken those that answers have covered. The bytes of a Send buffer may be
-// needed until an answer covers it (a software provider may still hold them), so the buffers are the ring of the credits.
 type lane struct {
 	fab     *fabric
 	qp      verbs.QP
@@ -117,43 +122,35 @@ type lane struct {
 	remote  wire.Region
 	scratch wire.Area
 	window  int // drains on the wire at a time
+	how     method
 
-	sends, recvs, bounce verbs.MR
-
-	credits     uint64
-	sent, taken uint64
-	silent      int              // Sends since the last one that asked
-	asked       [maxAnswers]bool // ring: whether the answered Send was the last of its drain
-	askHead     int
-	askN        int
+	bounce verbs.MR // sink of READs
 
 	jobs          [MaxInFlight]job // ring of n, head is the oldest; full of them are wholly on the wire
 	head, n, full int
 
-	copier   *bulk.Copier  // of WRITEs that go ahead; it has places of its own in the send queue
-	reaped   uint64        // completions
-	free     int           // places in the send queue
-	units    [maxUnits]int // ring: places of one signaled work request and the WRITEs before it
+	copier   *bulk.Copier   // of WRITEs that go ahead; it has places of its own in the send queue
+	reaped   uint64         // completions
+	free     int            // places in the send queue
+	units    [maxUnits]unit // ring
 	unitHead int
 	unitN    int
 
-	wrs  [unitWrites + 1]verbs.SendWR
-	recv [1]verbs.RecvWR
-	msg  wire.Flush
-	flat [wire.MaxRanges]pmem.Range
-	wcs  [16]verbs.WC
-	ans  wire.FlushAnswer
+	wrs    [maxBatch]verbs.SendWR
+	flat   [wire.MaxRanges]pmem.Range
+	naming named // by the unit that is being built
+	wcs    [16]verbs.WC
 }
 
-// newLane makes the queue pair and its message buffers and posts the receives for answers. Size is no more than what is registered.
+// newLane makes the queue pair and what the granted method needs. Size is no more than what is registered.
 func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
-	l := &lane{fab: fab, session: g.Session, size: size, scratch: g.Scratch,
-		credits: min(uint64(g.Credits), maxCredits), free: sendDepth, window: MaxInFlight}
+	l := &lane{fab: fab, session: g.Session, size: size, scratch: g.Scratch, free: sendDepth, window: MaxInFlight}
 	if !fab.dev.Caps().OrderedPlace {
-		// Two drains may write the same bytes. Without in-order placement the second must wait for the answer to the first.
+		// Two drains may write the same bytes. Without in-order placement the second must wait for the proof of the first.
 		l.window = 1
 	}
 	l.regrant(g)
+	l.how = newMethod(l, g)
 	if err := l.open(); err != nil {
 		l.close()
 		return nil, err
@@ -173,26 +170,19 @@ func (l *lane) open() (err error) {
 		return fmt.Errorf("queue pair: %w", err)
 	}
 	l.copier = bulk.New(bulk.Config{QP: l.qp, Op: verbs.OpWrite, Space: l, Chunk: aheadBytes, Window: aheadWrites, Tag: idAhead, TagBits: idBits})
-	for _, b := range []struct {
-		mr     *verbs.MR
-		size   int
-		access verbs.Access
-	}{{&l.sends, maxCredits * wire.MaxFlush, 0}, {&l.recvs, maxAnswers * wire.AnswerSize, verbs.LocalWrite}, {&l.bounce, bounceSize, verbs.LocalWrite}} {
-		if *b.mr, err = l.fab.pd.RegisterMR(make([]byte, b.size), b.access); err != nil {
-			return fmt.Errorf("registering %d bytes of message buffers: %w", b.size, err)
-		}
+	if l.bounce, err = l.buffer(bounceSize, verbs.LocalWrite); err != nil {
+		return err
 	}
-	for i := range uint64(maxAnswers) {
-		if err := l.postRecv(i); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.how.open()
 }
 
-func (l *lane) postRecv(i uint64) error {
-	l.recv[0] = verbs.RecvWR{ID: i<<idBits | idRecv, Local: verbs.SGE{MR: l.recvs, Off: i * wire.AnswerSize, Len: wire.AnswerSize}}
-	return l.qp.PostRecv(l.recv[:])
+// buffer registers n bytes of memory for messages.
+func (l *lane) buffer(n int, a verbs.Access) (verbs.MR, error) {
+	mr, err := l.fab.pd.RegisterMR(make([]byte, n), a)
+	if err != nil {
+		return nil, fmt.Errorf("registering %d bytes of message buffers: %w", n, err)
+	}
+	return mr, nil
 }
 
 // connect connects the lane to the target's fabric address.
@@ -217,12 +207,15 @@ func (l *lane) disconnect() {
 // close disconnects and frees everything. Nobody may be in wait.
 func (l *lane) close() {
 	l.disconnect()
-	for _, mr := range []verbs.MR{l.sends, l.recvs, l.bounce} {
-		if mr != nil {
-			mr.Deregister()
-		}
-	}
+	l.how.close()
+	deregister(l.bounce)
 	if l.cq != nil {
 		l.cq.Close()
+	}
+}
+
+func deregister(mr verbs.MR) {
+	if mr != nil {
+		mr.Deregister()
 	}
 }

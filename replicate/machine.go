@@ -39,6 +39,7 @@ type Machine struct {
 	id      Identity
 	pool    string
 	timeout time.Duration
+	methods wire.Methods // to claim
 
 	state State
 	cause error  // of Refused, Failed and the end
@@ -86,9 +87,10 @@ const (
 	linkClaimed // lane connected
 )
 
-// NewMachine makes a machine for the target's pool of that name. timeout is how long a lost target may take to come back; 0 = it may not.
-func NewMachine(id Identity, pool string, timeout time.Duration) *Machine {
-	return &Machine{id: id, pool: pool, timeout: timeout, cause: ErrOrder}
+// NewMachine makes a machine for the target's pool of that name. timeout is how long a lost target may take to come back; 0 = it may
+// not. methods are those of persistency that the lane can use and the target may choose from.
+func NewMachine(id Identity, pool string, timeout time.Duration, methods wire.Methods) *Machine {
+	return &Machine{id: id, pool: pool, timeout: timeout, methods: methods, cause: ErrOrder}
 }
 
 // State of the replica.
@@ -213,7 +215,7 @@ func (m *Machine) allowed(k EventKind) bool {
 
 func (m *Machine) claim(now time.Duration, out []Action) []Action {
 	c := wire.Claim{PoolUUID: m.id.PoolUUID, Writer: m.id.CopyID, Term: m.term, Gen: m.id.Gen, History: m.id.History,
-		Lanes: 1, Durability: m.durability, Pool: m.pool}
+		Lanes: 1, Durability: m.durability, Methods: m.methods, Pool: m.pool}
 	return m.send(now, wire.TypeClaim, c.Append(nil), out)
 }
 

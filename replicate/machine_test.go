@@ -36,7 +36,7 @@ func testRegion(size uint64, rkey uint32) wire.Region {
 }
 
 func testGrant() wire.Grant {
-	return wire.Grant{Session: 77, Fabric: ":1", Credits: 64, MaxRanges: 256, Method: wire.MethodGPSPM, Region: testRegion(1<<20, 1)}
+	return wire.Grant{Session: 77, Fabric: ":1", Credits: 64, MaxRanges: 256, Method: wire.GPSPM, Region: testRegion(1<<20, 1)}
 }
 
 // bench drives a machine by hand.
@@ -49,7 +49,7 @@ type bench struct {
 }
 
 func newBench(t testing.TB, timeout time.Duration) *bench {
-	return &bench{t: t, m: NewMachine(testIdentity(), "p", timeout), now: time.Second}
+	return &bench{t: t, m: NewMachine(testIdentity(), "p", timeout, wire.MethodSet(wire.GPSPM, wire.APM)), now: time.Second}
 }
 
 func (b *bench) step(ev Event) []Action {

@@ -8,15 +8,10 @@ import (
 	"github.com/pmemfs/pmemfs/verbs"
 )
 
-// This file posts the drains of a lane.
-//
-// A drain goes out in units. A unit is up to unitWrites WRITEs of up to unitBytes, and one Send that names the same
-// ranges; the Send of the last unit carries the seal and asks for an answer. The target handles Sends in order, and each finds
-// its ranges placed, since the WRITEs stand before it on the same connection. An ordinary drain is one unit: one batch, one answer.
-//
-// The WRITEs of large copies go ahead: all of a range in one stream of chunks, and behind them Sends that only name it.
+// This file posts the drains of a lane, in units; see method. The WRITEs of large copies go ahead: all of a range in one stream of chunks, and
+// behind them units that only name it.
 
-// start takes a drain; what credits and the send queue allow is posted at once, the rest by reap. The ranges stay
+// start takes a drain; what the method and the send queue allow is posted at once, the rest by reap. The ranges stay
 // untouched until the drain's outcome.
 func (l *lane) start(seq uint64, ranges []pmem.Range, seal pmem.Seal, w writes) error {
 	if err := checkRanges(ranges, seal, l.size); err != nil {
@@ -50,16 +45,14 @@ func rangeError(off, n, size uint64) error {
 // pump posts units of the oldest unposted drains while there is room for them.
 func (l *lane) pump() error {
 	for l.full < l.n && l.full < l.window {
-		j := &l.jobs[(l.head+l.full)%MaxInFlight]
-		if j.writes == ahead {
-			if done, err := l.writeAhead(j); err != nil || !done {
-				return err
-			}
+		slot := (l.head + l.full) % MaxInFlight
+		if done, err := l.writeAhead(&l.jobs[slot]); err != nil || !done {
+			return err
 		}
-		if l.sent-l.taken == l.credits || l.askN == maxAnswers || l.unitN >= maxUnits-1 {
+		if !l.how.room() || l.unitN > maxUnits-reserved {
 			return nil
 		}
-		posted, err := l.postUnit(j)
+		posted, err := l.postUnit(slot)
 		if err != nil || !posted {
 			return err
 		}
@@ -67,56 +60,49 @@ func (l *lane) pump() error {
 	return nil
 }
 
-// postUnit builds and posts the next unit of j. It reports false if the send queue has no room for it.
-func (l *lane) postUnit(j *job) (bool, error) {
-	room := l.free - 2 // for WRITEs, beside the Send and a READ
-	if room < min(unitWrites, len(j.ranges)-j.next) {
+// named is what a unit names to its method.
+type named struct {
+	slot   int          // of the drain in the ring of jobs
+	ranges []pmem.Range // merged where they nearly touch; valid until the next unit
+	bytes  uint64
+	last   bool // unit of the drain
+}
+
+// postUnit builds and posts the next unit of the drain in this place of the ring. It reports false if the send queue has no room for it.
+func (l *lane) postUnit(slot int) (bool, error) {
+	j := &l.jobs[slot]
+	if l.free < l.how.most()+reserved {
 		return false, nil
 	}
-	next, done := j.next, j.done
-	writes, bytes := l.gather(j, min(room, unitWrites))
-	last := j.next == len(j.ranges)
-	// The Send that uses the last credit asks for an answer, and so does every answerEvery-th of a long drain.
-	l.silent++
-	ask := last || l.sent+1-l.taken == l.credits || l.silent == answerEvery
-	l.msg.Seq, l.msg.Session, l.msg.Answer, l.msg.Seal = j.seq, l.session, ask, pmem.Seal{}
-	if last {
-		l.msg.Seal = j.seal
+	u := &l.naming
+	*u = named{slot: slot}
+	writes := l.gather(j, u)
+	if j.writes == inUnits {
+		l.fab.sent.write(writes, u.bytes)
 	}
-	off := l.sent % l.credits * wire.MaxFlush
-	n := l.msg.Encode(l.sends.Bytes()[off:])
-	l.wrs[writes] = verbs.SendWR{ID: idSend, Op: verbs.OpSend, Signaled: true, Local: verbs.SGE{MR: l.sends, Off: off, Len: uint64(n)}}
-	if err := l.qp.PostSend(l.wrs[:writes+1]); err != nil {
-		j.next, j.done = next, done
+	n := l.how.finish(j, u, writes)
+	if err := l.qp.PostSend(l.wrs[:n]); err != nil {
 		return false, err
 	}
-	if j.writes == inUnits {
-		l.fab.sent.write(writes, bytes)
-	}
-	l.fab.sent.send(ask)
-	l.pushUnit(writes + 1)
-	l.sent++
-	if ask {
-		l.silent = 0
-		l.asked[(l.askHead+l.askN)%maxAnswers] = last
-		l.askN++
-	}
-	if last {
+	l.pushUnit(unit{n, u.last})
+	if u.last {
+		j.whole = true
 		l.full++
 	}
 	return true, nil
 }
 
-// gather takes ranges of j for one unit of at most room WRITEs: these go to l.wrs, unless the bytes are placed, and the ranges to l.msg.
-func (l *lane) gather(j *job, room int) (writes int, bytes uint64) {
+// gather takes ranges of j for one unit: the WRITEs go to l.wrs, unless the bytes are placed, and the ranges to u.
+func (l *lane) gather(j *job, u *named) (writes int) {
 	flat := l.flat[:0]
-	for j.next < len(j.ranges) && writes < room {
+	for j.next < len(j.ranges) && writes < unitWrites {
 		r := j.ranges[j.next]
-		piece := pmem.Range{Off: r.Off + j.done, Len: r.Len - j.done}
+		most := uint64(verbs.MaxMessage)
 		if j.writes == inUnits {
-			piece.Len = l.within(piece.Off, min(piece.Len, unitBytes-bytes))
+			most = unitBytes - u.bytes
 		}
-		if merge := len(flat) > 0 && near(flat[len(flat)-1], piece); merge {
+		piece := pmem.Range{Off: r.Off + j.done, Len: l.within(r.Off+j.done, min(r.Len-j.done, most))}
+		if merge := len(flat) > 0 && l.near(flat[len(flat)-1], piece); merge {
 			flat[len(flat)-1].Len = piece.Off + piece.Len - flat[len(flat)-1].Off
 		} else if len(flat) < len(l.flat) {
 			flat = append(flat, piece)
@@ -127,22 +113,26 @@ func (l *lane) gather(j *job, room int) (writes int, bytes uint64) {
 			l.wrs[writes] = l.writeWR(piece)
 			writes++
 		}
-		bytes += piece.Len
+		u.bytes += piece.Len
 		if j.done += piece.Len; j.done == r.Len {
 			j.next, j.done = j.next+1, 0
 		}
-		if j.writes == inUnits && bytes == unitBytes {
+		if j.writes == inUnits && u.bytes == unitBytes {
 			break
 		}
 	}
-	l.msg.Ranges = flat
-	return writes, bytes
+	u.ranges, u.last = flat, j.next == len(j.ranges)
+	return writes
 }
 
-// near reports whether b begins at the end of a or a little after it.
-func near(a, b pmem.Range) bool {
+// near reports whether b begins at the end of a or a little after it, and one work request could name both.
+func (l *lane) near(a, b pmem.Range) bool {
 	end := a.Off + a.Len
-	return b.Off >= end && b.Off-end < mergeGap
+	if b.Off < end || b.Off-end >= mergeGap {
+		return false
+	}
+	n := b.Off + b.Len - a.Off
+	return n <= verbs.MaxMessage && l.within(a.Off, n) == n
 }
 
 // within cuts n bytes at pool offset off such that they lie in one chunk here and at the target.
@@ -153,7 +143,7 @@ func (l *lane) within(off, n uint64) uint64 {
 // writeWR is the WRITE of r, which lies within one chunk.
 func (l *lane) writeWR(r pmem.Range) verbs.SendWR {
 	local, addr, rkey := l.Locate(r.Off, r.Len)
-	return verbs.SendWR{ID: idWrite, Op: verbs.OpWrite, Local: local, RemoteAddr: addr, RKey: rkey}
+	return verbs.SendWR{Op: verbs.OpWrite, Local: local, RemoteAddr: addr, RKey: rkey}
 }
 
 // Locate finds bytes at pool offset off on both sides: n of them, or as many as lie in one chunk on both.
@@ -162,14 +152,17 @@ func (l *lane) Locate(off, n uint64) (local verbs.SGE, addr uint64, rkey uint32)
 	return l.fab.local.Local(off, l.within(off, n)), addr, rkey
 }
 
-func (l *lane) pushUnit(slots int) {
-	l.free -= slots
-	l.units[(l.unitHead+l.unitN)%maxUnits] = slots
+func (l *lane) pushUnit(u unit) {
+	l.free -= u.slots
+	l.units[(l.unitHead+l.unitN)%maxUnits] = u
 	l.unitN++
 }
 
-// writeAhead posts the WRITEs of j. It reports false while they are not all posted.
+// writeAhead posts the WRITEs of j that go ahead, if it has such. It reports false while they are not all posted.
 func (l *lane) writeAhead(j *job) (bool, error) {
+	if j.writes != ahead {
+		return true, nil
+	}
 	for ; j.next < len(j.ranges); j.next++ {
 		if done, err := l.write(j.ranges[j.next]); err != nil || !done {
 			return false, err
@@ -179,7 +172,7 @@ func (l *lane) writeAhead(j *job) (bool, error) {
 	return true, nil
 }
 
-// write posts the WRITEs of r without a Send. It reports false while they are not all posted: reap, and call it again with the same range.
+// write posts the WRITEs of r outside of any unit. It reports false while they are not all posted: reap, and call it again with the same range.
 func (l *lane) write(r pmem.Range) (bool, error) {
 	if l.copier.Posted() {
 		l.copier.Add(r.Off, r.Len)
@@ -198,6 +191,6 @@ func (l *lane) read(off, n uint64) (uint64, error) {
 	if err := l.qp.PostSend(l.wrs[:1]); err != nil {
 		return 0, err
 	}
-	l.pushUnit(1)
+	l.pushUnit(unit{slots: 1})
 	return n, nil
 }

@@ -1,10 +1,8 @@
 package replicate
 
 import (
-	"errors"
 	"fmt"
 
-	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
 )
 
@@ -38,53 +36,34 @@ func (l *lane) complete(wc *verbs.WC, out []outcome) ([]outcome, error) {
 	if wc.Status != verbs.StatusOK {
 		return out, &verbs.WCError{Op: wc.Op, Status: wc.Status, ID: wc.ID, Cause: l.qp.Err()}
 	}
-	switch wc.ID & (1<<idBits - 1) {
-	case idRecv:
-		return l.answer(wc, out)
-	case idRead:
-		out = append(out, outcome{kind: outRead, n: wc.Len})
+	if wc.Op == verbs.OpRecv {
+		return l.how.complete(wc, unit{}, out)
 	}
-	l.free += l.units[l.unitHead]
-	l.unitHead = (l.unitHead + 1) % maxUnits
-	l.unitN--
-	return out, nil
+	u := l.retire()
+	if wc.ID == idRead {
+		return append(out, outcome{kind: outRead, n: wc.Len}), nil
+	}
+	return l.how.complete(wc, u, out)
 }
 
-// answer handles one flush answer and posts its receive again.
-func (l *lane) answer(wc *verbs.WC, out []outcome) ([]outcome, error) {
-	i := wc.ID >> idBits
-	off := i * wire.AnswerSize
-	if wc.Len > wire.AnswerSize {
-		return out, errors.New("the target's answer is too long: run the same release of pmemfs on both sides")
-	}
-	a := &l.ans
-	if err := a.Decode(l.recvs.Bytes()[off : off+uint64(wc.Len)]); err != nil {
-		return out, err
-	}
-	if l.askN == 0 || a.Taken < l.taken || a.Taken > l.sent {
-		return out, fmt.Errorf("answer to drain %d covers %d Sends of %d, or was not asked for: %w", a.Seq, a.Taken, l.sent, wire.ErrCorrupt)
-	}
-	l.taken = a.Taken
-	last := l.asked[l.askHead]
-	l.askHead = (l.askHead + 1) % maxAnswers
-	l.askN--
-	if err := l.postRecv(i); err != nil {
-		return out, err
-	}
+// retire gives back the places of the oldest unit in the send queue.
+func (l *lane) retire() unit {
+	u := l.units[l.unitHead]
+	l.free += u.slots
+	l.unitHead = (l.unitHead + 1) % maxUnits
+	l.unitN--
+	return u
+}
+
+// ended takes the oldest drain out of the ring. o says how it ended.
+func (l *lane) ended(o outcome) outcome {
 	j := &l.jobs[l.head]
-	if a.Seq != j.seq {
-		return out, fmt.Errorf("answer to drain %d, drain %d is the oldest: %w", a.Seq, j.seq, wire.ErrCorrupt)
-	}
-	o := outcome{kind: outDrained, seq: a.Seq, status: a.Status, where: a.Where, term: a.Term}
-	if a.Status == wire.FlushOK && !last {
-		o.kind = outProgress
-		return append(out, o), nil
+	o.kind, o.seq = outDrained, j.seq
+	if j.whole {
+		l.full--
 	}
 	*j = job{}
 	l.head = (l.head + 1) % MaxInFlight
 	l.n--
-	if last {
-		l.full--
-	}
-	return append(out, o), nil
+	return o
 }

@@ -22,6 +22,7 @@ type Config struct {
 	Device     verbs.Device  // lives longer than the Replica; a write timeout above Timeout/2 delays every failure by as much
 	Timeout    time.Duration // how long a lost target may take to come back; 0 = not at all
 	Durability uint32        // least class asked for: wire.DurabilityMemory or wire.DurabilityMedia
+	Method     wire.Method   // of persistency; 0: the target chooses among those that Device can do
 	// OnDrained is called for each drain, in order, by one goroutine. After an error every later call has one.
 	OnDrained func(seq uint64, err error)
 	Log       *logrus.Entry
@@ -31,7 +32,8 @@ type Config struct {
 type Status struct {
 	State      State
 	Err        error         // why it is Refused, Failed or Suspended
-	Method     string        // of persistency: "GPSPM"
+	Method     wire.Method   // of persistency, 0 before the claim
+	NotChosen  string        // why the other methods are not used
 	Durability uint32        // what the target promises
 	AnswerAge  time.Duration // since the last sign of life
 	InFlight   int           // drains started and not reported
@@ -41,6 +43,7 @@ type Status struct {
 // Replica is one target's copy of the pool, as the initiator sees it.
 type Replica struct {
 	cfg   Config
+	why   string        // what is against the methods that it does not claim
 	size  atomic.Uint64 // bytes of the pool
 	fab   *fabric
 	begun time.Time
@@ -92,6 +95,10 @@ func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (
 	if n := uint64(len(region.Bytes())); id.Size < 2*wire.FirstOffset || id.Size > n {
 		return nil, &Error{cfg.Name, "connect", NoOffset, fmt.Errorf("a pool of %d bytes does not fit a region of %d: %w", id.Size, n, ErrOrder)}
 	}
+	methods, why, err := usable(cfg.Device, cfg.Method)
+	if err != nil {
+		return nil, &Error{cfg.Name, "connect", NoOffset, err}
+	}
 	if cfg.Log == nil {
 		cfg.Log = logrus.NewEntry(logrus.StandardLogger())
 	}
@@ -100,7 +107,7 @@ func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (
 		return nil, &Error{cfg.Name, "connect", NoOffset, err}
 	}
 	r := &Replica{
-		cfg: cfg, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout),
+		cfg: cfg, why: why, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout, methods),
 		done: make(chan error, 1), armed: never,
 		wake: make(chan struct{}, 1), rearm: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
@@ -205,7 +212,7 @@ func (r *Replica) Status() Status {
 	defer r.mu.Unlock()
 	m := r.machine
 	return Status{
-		State: m.State(), Err: m.Err(), Method: "GPSPM",
+		State: m.State(), Err: m.Err(), Method: m.grant.Method, NotChosen: notChosen(r.why, m.grant.Why),
 		Durability: m.peer.Durability, AnswerAge: r.now() - m.heardAt, InFlight: m.n + len(r.reports), Sent: r.fab.sent.now(),
 	}
 }

@@ -6,14 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -63,18 +60,22 @@ type pair struct {
 }
 
 func newPair(t testing.TB, rig rig, timeout time.Duration) *pair {
-	return newPairWith(t, rig, pmem.NewHeap(testSize), timeout)
+	return newPairBy(t, rig, wire.GPSPM, timeout)
 }
 
-func newPairWith(t testing.TB, rig rig, region pmem.Region, timeout time.Duration) *pair {
+// newPairBy is newPair for a method of persistency.
+func newPairBy(t testing.TB, rig rig, method wire.Method, timeout time.Duration) *pair {
+	return newPairWith(t, rig, pmem.NewHeap(testSize), method, timeout)
+}
+
+func newPairWith(t testing.TB, rig rig, region pmem.Region, method wire.Method, timeout time.Duration) *pair {
 	init, dev, fabric := rig(t)
 	p := &pair{t: t, target: newFakeTarget(t, dev, fabric, testSize), region: region, reported: make(chan reported, 64)}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+	p.target.use(method)
 	id := testIdentity()
 	id.Size = testSize
-	r, err := Connect(t.Context(), Config{Name: "b", Pool: "p.set", Addr: p.target.addr(), Device: init, Timeout: timeout, Durability: wire.DurabilityMedia,
-		Log: logrus.NewEntry(log), OnDrained: func(seq uint64, err error) { p.reported <- reported{seq, err} }}, p.region, id)
+	r, err := Connect(t.Context(), Config{Name: "b", Pool: "p.set", Addr: p.target.addr(), Device: init, Timeout: timeout, Durability: wire.DurabilityMedia, Method: method,
+		Log: silent(), OnDrained: func(seq uint64, err error) { p.reported <- reported{seq, err} }}, p.region, id)
 	must(t, err)
 	p.Replica = r
 	t.Cleanup(func() { r.Close(context.Background()) })
@@ -87,7 +88,7 @@ func (p *pair) attach() {
 	must(p.t, p.Claim(p.t.Context(), 6))
 	must(p.t, p.FullSync(p.t.Context(), superSeals, nil, []pmem.Seal{{Off: 4096, Val: 1}, {Off: 8192, Val: 2}}, nil))
 	must(p.t, p.Adopt(p.t.Context(), 101, [8]uint64{100}, nil))
-	for range 4 {
+	for p.target.method == wire.GPSPM && len(p.target.seals) > 0 {
 		<-p.target.seals
 	}
 }

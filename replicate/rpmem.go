@@ -28,6 +28,8 @@ type Client struct {
 	Timeout time.Duration
 	// Durability is the least class asked for; 0 means wire.DurabilityMedia.
 	Durability uint32
+	// Method of persistency; 0: the target chooses among those that Device can do.
+	Method wire.Method
 }
 
 // Pool is a remote pool. Local memory and pool have the same offsets; the first 4096 bytes of the pool are its header and
@@ -133,6 +135,10 @@ func (p *Pool) call(ctx context.Context, t wire.Type, body []byte) (wire.Frame, 
 
 // claim takes the pool under the next term, as a writer of its own, and connects the lanes.
 func (p *Pool) claim(ctx context.Context, c *Client, local []byte, lanes int, first func(*Pool) (wire.Frame, error)) error {
+	methods, _, err := usable(c.Device, c.Method)
+	if err != nil {
+		return err
+	}
 	f, err := first(p)
 	if err != nil {
 		return err
@@ -146,7 +152,7 @@ func (p *Pool) claim(ctx context.Context, c *Client, local []byte, lanes int, fi
 	}
 	p.attr = st.Attr
 	m := wire.Claim{PoolUUID: st.Attr.PoolUUID, Writer: poolset.NewUUID(), Term: st.Term + 1, Gen: st.Gen, History: st.History,
-		Lanes: uint32(lanes), Durability: c.Durability, Pool: p.name}
+		Lanes: uint32(lanes), Durability: c.Durability, Methods: methods, Pool: p.name}
 	if m.Durability == 0 {
 		m.Durability = wire.DurabilityMedia
 	}
@@ -157,7 +163,7 @@ func (p *Pool) claim(ctx context.Context, c *Client, local []byte, lanes int, fi
 	if err := g.Decode(f.Body); err != nil {
 		return err
 	}
-	if err := checkGrant(&g, p.size); err != nil {
+	if err := checkGrant(&g, p.size, methods); err != nil {
 		return err
 	}
 	p.session = g.Session

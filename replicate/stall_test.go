@@ -2,13 +2,10 @@ package replicate
 
 import (
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -96,17 +93,16 @@ func (r *road) carry(from, to net.Conn) {
 }
 
 // stallPair is a pair with a road for each kind of connection.
-func stallPair(t *testing.T, timeout time.Duration) (p *pair, block func(bool)) {
+func stallPair(t *testing.T, method wire.Method, timeout time.Duration) (p *pair, block func(bool)) {
 	init := iwarp.New(iwarp.Options{WriteTimeout: timeout / 2})
 	p = &pair{t: t, target: newFakeTarget(t, iwarp.New(iwarp.Options{}), "127.0.0.1:0", testSize), region: pmem.NewHeap(testSize), reported: make(chan reported, 64)}
+	p.target.use(method)
 	control, lane := newRoad(t, p.target.addr()), newRoad(t, p.target.fabric.Addr().String())
 	p.target.lanesAt = lane.listener.Addr().String()
-	log := logrus.New()
-	log.SetOutput(io.Discard)
 	id := testIdentity()
 	id.Size = testSize
 	r, err := Connect(t.Context(), Config{Name: "b", Pool: "p.set", Addr: control.listener.Addr().String(), Device: init, Timeout: timeout,
-		Durability: wire.DurabilityMedia, Log: logrus.NewEntry(log), OnDrained: func(seq uint64, err error) { p.reported <- reported{seq, err} }}, p.region, id)
+		Durability: wire.DurabilityMedia, Method: method, Log: silent(), OnDrained: func(seq uint64, err error) { p.reported <- reported{seq, err} }}, p.region, id)
 	must(t, err)
 	p.Replica = r
 	t.Cleanup(func() { r.Close(t.Context()) })
@@ -116,7 +112,7 @@ func stallPair(t *testing.T, timeout time.Duration) (p *pair, block func(bool)) 
 // Drains larger than what the sockets hold find the network dead: the write itself blocks.
 func TestReplica_NetworkDies(t *testing.T) {
 	const timeout = 500 * time.Millisecond
-	p, block := stallPair(t, timeout)
+	p, block := stallPair(t, wire.GPSPM, timeout)
 	p.attach()
 	block(true)
 	begin := time.Now()
@@ -136,7 +132,7 @@ func TestReplica_NetworkDies(t *testing.T) {
 // A network that is dead for less than the timeout costs time, not drains.
 func TestReplica_NetworkPauses(t *testing.T) {
 	const timeout = 3 * time.Second
-	p, block := stallPair(t, timeout)
+	p, block := stallPair(t, wire.GPSPM, timeout)
 	p.attach()
 	for round := range uint64(3) {
 		block(true)

@@ -52,13 +52,17 @@ type World interface {
 	Progress() bool
 }
 
-// NewStepper makes a Stepper of which nothing has happened yet.
-func NewStepper(dev verbs.Device, region pmem.Region, id Identity, pool string, timeout time.Duration, world World) (*Stepper, error) {
+// NewStepper makes a Stepper of which nothing has happened yet. method is that of Config.
+func NewStepper(dev verbs.Device, region pmem.Region, id Identity, pool string, timeout time.Duration, method wire.Method, world World) (*Stepper, error) {
+	methods, _, err := usable(dev, method)
+	if err != nil {
+		return nil, err
+	}
 	fab, err := newFabric(dev, region.Bytes(), region.Kind(), logrus.StandardLogger())
 	if err != nil {
 		return nil, err
 	}
-	return &Stepper{machine: NewMachine(id, pool, timeout), fab: fab, size: id.Size, world: world, read: -1}, nil
+	return &Stepper{machine: NewMachine(id, pool, timeout, methods), fab: fab, size: id.Size, world: world, read: -1}, nil
 }
 
 // Feed reports an event: EvDialed, EvFrame, EvLost or EvTick.
@@ -281,8 +285,10 @@ func (s *Stepper) ReadAt(off uint64, b []byte) error {
 	return nil
 }
 
-// Status tells the state and its cause.
-func (s *Stepper) Status() Status { return Status{State: s.machine.State(), Err: s.machine.Err()} }
+// Status tells the state and its cause, and the method.
+func (s *Stepper) Status() Status {
+	return Status{State: s.machine.State(), Err: s.machine.Err(), Method: s.machine.grant.Method, Sent: s.fab.sent.now()}
+}
 
 // Peer is the state of the target's copy as last heard; Need is what Connect found out.
 func (s *Stepper) Peer() wire.State { return s.machine.peer }

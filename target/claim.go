@@ -14,7 +14,7 @@ const MaxLanes = 16
 // claim gives the pool to a new writer.
 //
 // Order of durable steps: 1 open: what earlier writers left in caches is persistent; 2 the old session is fenced: lanes
-// closed, handlers ended, region deregistered; 3 (term, writer) persistent; 4 region registered; 5 grant sent. A crash
+// closed, handlers ended, region deregistered; 3 (term, writer) persistent; 4 region registered, method chosen; 5 grant sent. A crash
 // before 3 leaves the old writer, who can claim again; after 3 only the new one can.
 func (m *Machine) claim(c ConnID, r *wire.Claim) {
 	if m.open {
@@ -96,7 +96,7 @@ func (m *Machine) grant(c ConnID, r *wire.Claim, giveUp func(error)) {
 			giveUp(err)
 			return
 		}
-		m.then(Register{r.Term, r.Lanes}, func(d Done) {
+		m.then(Register{r.Term, r.Lanes, r.Methods}, func(d Done) {
 			if d.Err != nil {
 				giveUp(d.Err)
 				return

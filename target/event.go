@@ -72,10 +72,11 @@ type (
 	Persist struct{ Replica Replica }
 	// SetAttr writes the attributes and makes them durable.
 	SetAttr struct{ Attr wire.Attr }
-	// Register makes the region reachable for a new session under Term.
+	// Register makes the region reachable for a new session under Term, and chooses one of the claimed Methods.
 	Register struct {
-		Term  uint64
-		Lanes uint32
+		Term    uint64
+		Lanes   uint32
+		Methods wire.Methods
 	}
 	// End closes all lanes, waits for their handlers, and deregisters the region. FencedBy is the term that takes over, which
 	// the lanes' last answers name; 0: nobody does.

@@ -31,6 +31,8 @@ type grant struct {
 	region   pmem.Region
 	pd       verbs.PD
 	log      logrus.FieldLogger
+	method   wire.Method
+	why      string // the others are not used
 
 	failure  atomic.Pointer[failure]                    // the first one
 	ioFailed atomic.Bool                                // bytes may be lost: the copy is Inconsistent
@@ -45,8 +47,8 @@ type grant struct {
 	ended bool    // no lane is admitted any more
 }
 
-// newGrant registers the pool r for a session.
-func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, log logrus.FieldLogger) (*grant, error) {
+// newGrant registers the pool r for a session, and chooses its method.
+func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, p Persistency, log logrus.FieldLogger) (*grant, error) {
 	size := uint64(len(r.Bytes()))
 	if size <= wire.FirstOffset {
 		return nil, fmt.Errorf("target: the pool has %d bytes, which leaves nothing above its header: enlarge its parts", size)
@@ -56,16 +58,38 @@ func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, log l
 	if g.pd, err = dev.AllocPD(); err != nil {
 		return nil, fmt.Errorf("target: protection domain: %w", err)
 	}
-	g.chunks, err = region.Register(region.Config{Device: dev, PD: g.pd, Access: verbs.RemoteWrite | verbs.RemoteRead, First: wire.FirstOffset, Log: log},
-		r.Bytes(), r.Kind())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("target: %w", err), g.pd.Close())
+	c := choice{Persistency: p, claimed: a.Methods, device: dev.Name(), caps: dev.Caps(), promise: r.Promise()}
+	if err := g.establish(dev, c); err != nil {
+		return nil, errors.Join(err, g.pd.Close())
 	}
 	if g.scratch, err = g.pd.RegisterMR(make([]byte, scratchSize), verbs.RemoteWrite|verbs.RemoteRead); err != nil {
 		return nil, errors.Join(fmt.Errorf("target: register %d bytes of scratch memory: %w", scratchSize, err), g.chunks.Close(), g.pd.Close())
 	}
 	g.size.Store(size)
 	return g, nil
+}
+
+// establish chooses the method and registers the pool with the rights that it needs. Whether it can be registered for FLUSH is seen by
+// trying. After an error nothing is registered.
+func (g *grant) establish(dev verbs.Device, c choice) (err error) {
+	if g.method, g.why, err = c.choose(); err != nil {
+		return err
+	}
+	cfg := region.Config{Device: dev, PD: g.pd, Access: verbs.RemoteWrite | verbs.RemoteRead, First: wire.FirstOffset, Log: g.log}
+	if g.method == wire.FLUSH {
+		cfg.Access |= verbs.RemoteFlush
+		if g.chunks, c.flushable = region.Register(cfg, g.region.Bytes(), g.region.Kind()); c.flushable == nil {
+			return nil
+		}
+		cfg.Access &^= verbs.RemoteFlush
+		if g.method, g.why, err = c.choose(); err != nil {
+			return err
+		}
+	}
+	if g.chunks, err = region.Register(cfg, g.region.Bytes(), g.region.Kind()); err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	return nil
 }
 
 // extend makes a region that has grown reachable as a whole. WRITEs under way name older registrations, which end with the session.
@@ -99,7 +123,7 @@ func randomID() uint64 {
 
 // wire is the grant as the claimant gets it. fabric is where it connects its lanes.
 func (g *grant) wire(fabric string) wire.Grant {
-	return wire.Grant{Session: g.id, Fabric: fabric, Credits: credits, MaxRanges: wire.MaxRanges, Method: wire.MethodGPSPM, Region: g.reach(),
+	return wire.Grant{Session: g.id, Fabric: fabric, Credits: credits, MaxRanges: wire.MaxRanges, Method: g.method, Why: g.why, Region: g.reach(),
 		Scratch: wire.Area{Base: g.scratch.Addr(), RKey: g.scratch.RKey(), Len: scratchSize}}
 }
 

@@ -193,7 +193,7 @@ func (c *client) create() wire.State {
 }
 
 func claimFor(writer wire.UUID, term uint64) *wire.Claim {
-	return &wire.Claim{PoolUUID: poolID, Writer: writer, Term: term, Gen: 7, Lanes: 2, Durability: wire.DurabilityMemory, Pool: "p.set"}
+	return &wire.Claim{PoolUUID: poolID, Writer: writer, Term: term, Gen: 7, Lanes: 2, Durability: wire.DurabilityMemory, Methods: wire.AllMethods, Pool: "p.set"}
 }
 
 func (c *client) claim(m *wire.Claim) (wire.Grant, error) {

@@ -227,7 +227,7 @@ func FuzzLane(f *testing.F) {
 // A lane that asked before the session ended, and is admitted after, would write into a pool that is somebody else's.
 func TestGrant_EndedAdmitsNothing(t *testing.T) {
 	dev := iwarp.New(iwarp.Options{})
-	g, err := newGrant(dev, pmem.NewHeap(1<<20), 7, Register{1, 1}, quiet())
+	g, err := newGrant(dev, pmem.NewHeap(1<<20), 7, Register{1, 1, wire.AllMethods}, Persistency{}, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestGrant_EndedAdmitsNothing(t *testing.T) {
 
 // A grant of a pool with nothing above its header is refused.
 func TestNewGrant_Empty(t *testing.T) {
-	if _, err := newGrant(iwarp.New(iwarp.Options{}), pmem.NewHeap(wire.FirstOffset), 7, Register{1, 1}, quiet()); err == nil {
+	if _, err := newGrant(iwarp.New(iwarp.Options{}), pmem.NewHeap(wire.FirstOffset), 7, Register{1, 1, wire.AllMethods}, Persistency{}, quiet()); err == nil {
 		t.Error("granted")
 	}
 }

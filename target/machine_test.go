@@ -32,7 +32,7 @@ func newReplica() Replica {
 }
 
 func claimOf(writer wire.UUID, term, gen uint64, history ...uint64) *wire.Claim {
-	c := &wire.Claim{PoolUUID: poolID, Writer: writer, Term: term, Gen: gen, Lanes: 1, Durability: wire.DurabilityMedia, Pool: "p"}
+	c := &wire.Claim{PoolUUID: poolID, Writer: writer, Term: term, Gen: gen, Lanes: 1, Durability: wire.DurabilityMedia, Methods: wire.AllMethods, Pool: "p"}
 	copy(c.History[:], history)
 	return c
 }

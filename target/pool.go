@@ -179,7 +179,7 @@ func (p *served) register(a Register) (wire.Grant, error) {
 	}
 	p.grant = g
 	p.srv.addGrant(g)
-	p.log.WithField("term", a.Term).Info("session granted")
+	p.log.WithField("term", a.Term).WithField("method", g.method).Info("session granted")
 	return g.wire(p.srv.fabricAddr()), nil
 }
 

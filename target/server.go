@@ -37,7 +37,8 @@ type Server struct {
 	cfg      config.Target
 	log      logrus.FieldLogger
 	platform *platform.Platform
-	device   verbs.Device  // nil in a server that only promotes
+	device   verbs.Device // nil in a server that only promotes
+	persist  Persistency
 	lockWait time.Duration // how long opening a pool waits for a daemon that is about to end
 	stranger time.Duration // how long a control connection that claimed no pool may say nothing
 
@@ -61,7 +62,7 @@ func newServer(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: *cfg, log: log, platform: machine, device: dev, stranger: strangerTimeout,
+	return &Server{cfg: *cfg, log: log, platform: machine, device: dev, persist: Persistency{cfg.Methods, machine.InboundPersistent}, stranger: strangerTimeout,
 		pools: map[string]*served{}, grants: map[uint64]*grant{}, conns: map[ConnID]*conn{}, admins: map[net.Conn]struct{}{}}, nil
 }
 
@@ -255,7 +256,7 @@ func (s *Server) growCopy(pool string, c *localCopy, size uint64) error {
 
 // newGrant makes a grant whose lanes have goroutines of their own.
 func (s *Server) newGrant(p *served, a Register) (*grant, error) {
-	g, err := newGrant(s.device, p.copy.region(), randomID(), a, p.log)
+	g, err := newGrant(s.device, p.copy.region(), randomID(), a, s.persist, p.log)
 	if err == nil {
 		g.report = func() { s.laneFailed(p, g.id) }
 	}

@@ -36,7 +36,7 @@ func TestServe_Life(t *testing.T) {
 	}
 	g := c.mustClaim(claimFor(writerA, 1))
 	if g.PoolSize != partSize || len(g.Chunks) != 1 || g.Credits != credits || g.MaxRanges != wire.MaxRanges ||
-		g.Method != wire.MethodGPSPM || g.Fabric != r.srv.FabricAddr().String() {
+		g.Method != wire.GPSPM || g.Fabric != r.srv.FabricAddr().String() {
 		t.Errorf("grant: %+v", g)
 	}
 	if st := r.dial().state(r.dial().must(wire.TypeHello, &wire.Hello{Pool: "p.set", PoolUUID: poolID})); st.Served != 1 || st.Term != 1 || st.Writer != writerA {

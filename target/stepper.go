@@ -17,6 +17,7 @@ type Stepper struct {
 	pool    *served
 	world   World
 	device  verbs.Device
+	persist Persistency
 	log     logrus.FieldLogger
 	session uint64 // of the last grant
 	grants  map[uint64]*grant
@@ -42,8 +43,8 @@ type World interface {
 }
 
 // NewStepper makes a target with one pool.
-func NewStepper(dev verbs.Device, cfg *Machine, world World, log logrus.FieldLogger) *Stepper {
-	s := &Stepper{world: world, device: dev, log: log, grants: map[uint64]*grant{}, asked: map[ConnID]wire.Frame{}}
+func NewStepper(dev verbs.Device, cfg *Machine, p Persistency, world World, log logrus.FieldLogger) *Stepper {
+	s := &Stepper{world: world, device: dev, persist: p, log: log, grants: map[uint64]*grant{}, asked: map[ConnID]wire.Frame{}}
 	s.pool = &served{srv: s, name: "pool", log: log, machine: cfg}
 	return s
 }
@@ -160,7 +161,7 @@ func (s *Stepper) growCopy(_ string, c *localCopy, size uint64) error {
 
 func (s *Stepper) newGrant(p *served, a Register) (*grant, error) {
 	s.session++
-	g, err := newGrant(s.device, p.copy.region(), s.session, a, s.log)
+	g, err := newGrant(s.device, p.copy.region(), s.session, a, s.persist, s.log)
 	if err == nil {
 		g.join = s.join
 		g.report = func() {}

@@ -11,6 +11,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate"
+	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs/region"
 	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
@@ -186,7 +187,7 @@ func (w *World) attach(h, t *host) (err error, died bool) {
 	}
 	var replicas []initiator.Replica
 	if t != nil {
-		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, mountWorld{w, l})
+		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, wire.GPSPM, mountWorld{w, l})
 		if err == nil {
 			err = l.stepper.Connect()
 		}

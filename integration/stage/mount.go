@@ -21,6 +21,7 @@ type Pool struct {
 type Replica struct {
 	Target *Target
 	Set    string
+	Config []string // lines of its table in the configuration
 }
 
 // NewPool writes configuration and pool set; part is the path of the one part file. Extra lines go to the top of the configuration.
@@ -29,7 +30,7 @@ func (s *Stage) NewPool(name, part string, replicas []Replica, extra ...string) 
 	conf := fmt.Sprintf("pool = %q\ndurability = %q\n%s\n", s.Path(name+".set"), s.Durability, strings.Join(extra, "\n"))
 	for _, r := range replicas {
 		set += fmt.Sprintf("REPLICA %s %s\n", r.Target.Addr, r.Set)
-		conf += fmt.Sprintf("[target.%q]\naddress = %q\n", r.Target.Addr, r.Target.Addr)
+		conf += fmt.Sprintf("[target.%q]\naddress = %q\n%s\n", r.Target.Addr, r.Target.Addr, strings.Join(r.Config, "\n"))
 	}
 	p := &Pool{Part: part, Mountpoint: s.Path("mnt-" + name), stage: s, name: name}
 	if _, err := s.write(name+".set", set); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs/provider"
 )
 
@@ -119,10 +120,12 @@ h3 = {address = "[::1]:5", provider = "iwarp"}
 crc = true
 [target."h2:99"]
 durability = "media"
+method = "apm"
 [target.h4]
 provider = "ibverbs"
 device = "mlx5_0"
 gid = 3
+method = "flush"
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -131,12 +134,12 @@ gid = 3
 		t.Errorf("got %+v", m)
 	}
 	for host, want := range map[string]Replica{
-		"h1":           {"h1:7470", RDMA{provider.IWARP, "", provider.AnyGID, true}, Memory},
-		"h2:99":        {"h2:99", defaultRDMA, Media},
-		"h3":           {"[::1]:5", defaultRDMA, Memory},
-		"h4":           {"h4:7470", RDMA{provider.IBVerbs, "mlx5_0", 3, false}, Memory},
-		"not.in.there": {"not.in.there:7470", defaultRDMA, Memory},
-		"fe80::1":      {"[fe80::1]:7470", defaultRDMA, Memory},
+		"h1":           {"h1:7470", RDMA{provider.IWARP, "", provider.AnyGID, true}, Memory, 0},
+		"h2:99":        {"h2:99", defaultRDMA, Media, wire.APM},
+		"h3":           {"[::1]:5", defaultRDMA, Memory, 0},
+		"h4":           {"h4:7470", RDMA{provider.IBVerbs, "mlx5_0", 3, false}, Memory, wire.FLUSH},
+		"not.in.there": {"not.in.there:7470", defaultRDMA, Memory, 0},
+		"fe80::1":      {"[fe80::1]:7470", defaultRDMA, Memory, 0},
 	} {
 		if d := cmp.Diff(want, m.Target(host)); d != "" {
 			t.Errorf("%s: -want +got:\n%s", host, d)
@@ -179,6 +182,11 @@ func TestLoad_Errors(t *testing.T) {
 		{"degrade", "on_loss = \"degrade\"", mount, []string{":1: on_loss", "witness"}},
 		{"unknown policy", "on_loss = \"panic\"", mount, []string{":1: on_loss", `"error"`}},
 		{"durability", "durability = \"disk\"", mount, []string{":1: durability", `"media"`}},
+		{"method", "[target.h]\nmethod = \"clwb\"", mount, []string{":2: target.h.method", `"gpspm"`}},
+		{"target: method", "methods = [\"gpspm\", \"clwb\"]", target, []string{":1: methods", `"apm"`}},
+		{"target: auto among methods", "\nmethods = [\"auto\"]", target, []string{":2: methods", `"auto"`}},
+		{"target: no method", "methods = []", target, []string{":1: methods", "no method"}},
+		{"target: methods is no list", "methods = \"apm\"", target, []string{":1: methods", "list"}},
 		{"empty pool", "\npool = \"\"", mount, []string{":2: pool", "empty"}},
 		{"target is a string", "target = \"h\"", mount, []string{":1: target", "must be a table"}},
 		{"target is a list", "[[target]]\naddress = \"h:1\"", mount, []string{":1: target", "must be a table"}},

@@ -67,11 +67,12 @@ const (
 	aString   = "String"
 	aBool     = "Bool"
 	anInteger = "Integer"
+	aList     = "Array"
 	aTable    = "Hash"
 )
 
 // article puts a type into a sentence.
-var article = map[string]string{aString: `a string in quotes`, aBool: "true or false, without quotes", anInteger: "a whole number, without quotes", aTable: "a table"}
+var article = map[string]string{aString: `a string in quotes`, aBool: "true or false, without quotes", anInteger: "a whole number, without quotes", aList: "a list in brackets", aTable: "a table"}
 
 // parse decodes text, the content of path, into v.
 func parse(path, text string, known schema, v any) (*file, error) {

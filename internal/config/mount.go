@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
 // ControlPort is the port of a target's control connection where nothing else is said.
@@ -38,7 +40,8 @@ type Mount struct {
 type Replica struct {
 	Address string // control connection, "host:port"; default HOST:7470
 	RDMA
-	Durability Durability // least promise asked of this target. Default: that of the mount
+	Durability Durability  // least promise asked of this target. Default: that of the mount
+	Method     wire.Method // of persistency. Default 0: the target chooses
 }
 
 type mountFile struct {
@@ -58,11 +61,12 @@ type replicaFile struct {
 	GID        *int
 	CRC        bool
 	Durability Durability
+	Method     wire.Method
 }
 
 var mountKeys = schema{
 	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString, "platform": aString,
-	"target.*.address": aString, "target.*.provider": aString, "target.*.device": aString, "target.*.gid": anInteger, "target.*.crc": aBool, "target.*.durability": aString,
+	"target.*.address": aString, "target.*.provider": aString, "target.*.device": aString, "target.*.gid": anInteger, "target.*.crc": aBool, "target.*.durability": aString, "target.*.method": aString,
 }
 
 // DefaultMount is what an empty file means.
@@ -95,7 +99,7 @@ func parseMount(path, text string) (*Mount, error) {
 	m.Platform = raw.Platform
 	m.targets = make(map[string]Replica, len(raw.Target))
 	for host, r := range raw.Target {
-		m.targets[host] = Replica{r.Address, r.rdma(), r.Durability}
+		m.targets[host] = Replica{r.Address, r.rdma(), r.Durability, r.Method}
 	}
 	return m, nil
 }

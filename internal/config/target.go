@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/pmemfs/pmemfs/replicate/wire"
 )
 
 // Target is the configuration of a target daemon.
@@ -24,6 +26,8 @@ type Target struct {
 	Durability Durability
 	// Platform is the platform file. Empty: the usual one, if it is there.
 	Platform string
+	// Methods are the methods of persistency that sessions may use. Default: all.
+	Methods wire.Methods
 	RDMA
 }
 
@@ -34,6 +38,7 @@ type targetFile struct {
 	Socket     string
 	Durability Durability
 	Platform   string
+	Methods    []wire.Method
 	Provider   *string
 	Device     string
 	GID        *int
@@ -41,7 +46,7 @@ type targetFile struct {
 }
 
 var targetKeys = schema{
-	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "platform": aString,
+	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "platform": aString, "methods": aList,
 	"provider": aString, "device": aString, "gid": anInteger, "crc": aBool,
 }
 
@@ -52,6 +57,7 @@ func DefaultTarget() *Target {
 		Fabric:     "127.0.0.1:7471",
 		Socket:     "/run/pmemfs/target.sock",
 		Durability: Media,
+		Methods:    wire.AllMethods,
 		RDMA:       defaultRDMA,
 	}
 }
@@ -72,7 +78,13 @@ func parseTarget(path, text string) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.Platform, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
+	methods := d.Methods
+	if f.md.IsDefined("methods") {
+		if methods = wire.MethodSet(raw.Methods...); len(raw.Methods) == 0 || methods&^wire.AllMethods != 0 {
+			return nil, f.errorf(toml.Key{"methods"}, `names no method, or "auto": write for example ["gpspm", "apm"], or leave the key out`)
+		}
+	}
+	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.Platform, methods, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
 	if key, err := t.checkValues(f.md.IsDefined); err != nil {
 		return nil, f.errorf(toml.Key{key}, "%v", err)
 	}

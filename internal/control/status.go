@@ -68,7 +68,8 @@ type Copy struct {
 	Warnings  []string `json:"warnings,omitempty"`
 	Address   string   `json:"address,omitempty"`
 	Provider  string   `json:"provider,omitempty"`
-	Method    string   `json:"method,omitempty"`
+	Method    string   `json:"method,omitempty"`     // of persistency; of a pool that is not mounted, the configured one
+	NotChosen string   `json:"not_chosen,omitempty"` // why the other methods are not used
 	AnswerAge float64  `json:"last_answer_age_seconds"`
 	InFlight  int      `json:"drains_in_flight"`
 	Error     string   `json:"error,omitempty"`
@@ -77,6 +78,8 @@ type Copy struct {
 	AnsweredSends uint64 `json:"answered_sends,omitempty"`
 	Writes        uint64 `json:"writes,omitempty"`
 	BytesSent     uint64 `json:"bytes_sent,omitempty"`
+	Reads         uint64 `json:"reads,omitempty"` // that prove WRITEs placed
+	Flushes       uint64 `json:"flushes,omitempty"`
 }
 
 // Text is the status for people.
@@ -103,15 +106,21 @@ func (s *Status) Text() string {
 		if c.Detail != "" {
 			fmt.Fprintf(&b, " (%s)", c.Detail)
 		}
-		if c.Role == "target" && s.Verdict == Offline {
-			fmt.Fprintf(&b, ", over %s at %s", c.Provider, c.Address)
-		} else if c.Role == "target" {
+		switch {
+		case c.Role == "target" && s.Verdict == Offline:
+			fmt.Fprintf(&b, ", over %s at %s, method %s", c.Provider, c.Address, c.Method)
+		case c.Role == "target":
 			fmt.Fprintf(&b, ", %s over %s at %s, last answer %.1f s ago, %d drains in flight", c.Method, c.Provider, c.Address, c.AnswerAge, c.InFlight)
+		case c.Method != "":
+			fmt.Fprintf(&b, ", %s", c.Method)
 		}
 		if c.Error != "" {
 			fmt.Fprintf(&b, ": %s", c.Error)
 		}
 		b.WriteByte('\n')
+		if c.NotChosen != "" {
+			fmt.Fprintf(&b, "            not used: %s\n", c.NotChosen)
+		}
 		for _, w := range c.Warnings {
 			fmt.Fprintf(&b, "%-11s %s\n", "warning", w)
 		}

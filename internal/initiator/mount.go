@@ -49,6 +49,7 @@ type Mounted struct {
 	MountConfig
 	pool    *pool.Pool
 	doubts  []string // of the platform file
+	eadr    bool     // it declares that the CPU caches are persistent
 	id      poolset.Attr
 	found   volume.Recovered // in the local pool, before anything was changed
 	vol     *volume.Volume
@@ -130,7 +131,7 @@ func (m *Mounted) openPool() error {
 	if err != nil {
 		return err
 	}
-	m.doubts = machine.Doubts(m.Set.Parts)
+	m.eadr, m.doubts = machine.EADR, machine.Doubts(m.Set.Parts)
 	for _, doubt := range m.doubts {
 		m.Log.Warn(doubt)
 	}

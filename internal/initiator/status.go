@@ -50,8 +50,8 @@ func (m *Mounted) status() *control.Status {
 		r := l.replica.Status()
 		c := control.Copy{
 			Name: l.remote.String(), Role: "target", State: r.State.String(), Durability: pool.Durability(r.Durability).String(), Address: l.conf.Address,
-			Provider: l.conf.Provider, Method: r.Method, InFlight: r.InFlight, AnswerAge: r.AnswerAge.Seconds(),
-			Sends: r.Sent.Sends, AnsweredSends: r.Sent.Answered, Writes: r.Sent.Writes, BytesSent: r.Sent.Bytes,
+			Provider: l.conf.Provider, Method: r.Method.String(), NotChosen: r.NotChosen, InFlight: r.InFlight, AnswerAge: r.AnswerAge.Seconds(),
+			Sends: r.Sent.Sends, AnsweredSends: r.Sent.Answered, Writes: r.Sent.Writes, BytesSent: r.Sent.Bytes, Reads: r.Sent.Reads, Flushes: r.Sent.Flushes,
 		}
 		if r.Err != nil {
 			c.Error = r.Err.Error()
@@ -85,7 +85,7 @@ func OfflineStatus(cfg *config.Mount, set *poolset.Set) (*control.Status, error)
 	s.Copies = append(s.Copies, offlineCopy(set, info))
 	for _, r := range set.Replicas {
 		conf := cfg.Target(hostKey(r))
-		s.Copies = append(s.Copies, control.Copy{Name: r.String(), Role: "target", State: "not asked", Durability: conf.Durability.String(), Address: conf.Address, Provider: conf.Provider, Method: "GPSPM"})
+		s.Copies = append(s.Copies, control.Copy{Name: r.String(), Role: "target", State: "not asked", Durability: conf.Durability.String(), Address: conf.Address, Provider: conf.Provider, Method: conf.Method.String()})
 	}
 	return s, nil
 }
@@ -124,12 +124,16 @@ func (m *Mounted) localCopy() control.Copy {
 	c := control.Copy{Name: m.Set.Parts[0].Path, Role: "local", State: "in use", Durability: pool.Media.String(), Warnings: m.doubts}
 	switch r.Promise() {
 	case pmem.Volatile:
-		c.Durability = pool.Memory.String()
+		c.Durability, c.Method = pool.Memory.String(), "none (memory)"
 		c.Detail = "volatile: lost with the machine"
 	case pmem.PageCache:
-		c.Detail = "ordinary file, durable by msync"
+		c.Detail, c.Method = "ordinary file", "msync"
 	case pmem.Persistent:
 		c.Detail = fmt.Sprintf("persistent memory: %v", r.Kind())
+		c.Method = "CLWB+SFENCE"
+		if m.eadr {
+			c.Method = "SFENCE, eADR"
+		}
 	}
 	return c
 }

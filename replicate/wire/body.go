@@ -19,9 +19,6 @@ const (
 	DurabilityMedia  = 2 // the loss of power
 )
 
-// MethodGPSPM: the target's CPU makes ranges persistent on request.
-const MethodGPSPM = 1
-
 // AttrSize is the encoded size of Attr in bytes.
 const AttrSize = 104
 
@@ -87,12 +84,14 @@ func (m *Create) Decode(b []byte) error {
 	return c.end("CREATE")
 }
 
-// Claim asks for a session: the right to write the pool under (Term, Writer). Durability is the least class asked for.
+// Claim asks for a session: the right to write the pool under (Term, Writer). Durability is the least class asked for, Methods are
+// those that the claimant can use and wants.
 type Claim struct {
 	PoolUUID, Writer  UUID
 	Term, Gen         uint64
 	History           [8]uint64
 	Lanes, Durability uint32
+	Methods           Methods
 	Pool              string
 }
 
@@ -104,13 +103,14 @@ func (m *Claim) Append(b []byte) []byte {
 	b = appendHistory(b, &m.History)
 	b = le.AppendUint32(b, m.Lanes)
 	b = le.AppendUint32(b, m.Durability)
+	b = le.AppendUint32(b, uint32(m.Methods))
 	return appendString(b, m.Pool)
 }
 
 func (m *Claim) Decode(b []byte) error {
 	c := cursor{b: b}
 	m.PoolUUID, m.Writer, m.Term, m.Gen, m.History = c.uuid(), c.uuid(), c.u64(), c.u64(), c.history()
-	m.Lanes, m.Durability, m.Pool = c.u32(), c.u32(), c.str()
+	m.Lanes, m.Durability, m.Methods, m.Pool = c.u32(), c.u32(), Methods(c.u32()), c.str()
 	return c.end("CLAIM")
 }
 
@@ -274,13 +274,15 @@ func (m *State) Decode(b []byte) error {
 	return c.end("STATE")
 }
 
-// Grant is what a claimant needs to connect its lanes. A Fabric address without host means the host of the control connection.
+// Grant is what a claimant needs to connect its lanes. A Fabric address without host means the host of the control connection. Method is
+// one of those that were claimed; Why says, for people, why the others were not chosen.
 type Grant struct {
 	Session   uint64
 	Fabric    string
 	Credits   uint32 // receives posted per lane
 	MaxRanges uint32
-	Method    uint32
+	Method    Method
+	Why       string
 	Region
 	Scratch Area // nobody cares what is in it: for the self-test of a lane
 }
@@ -290,14 +292,15 @@ func (m *Grant) Append(b []byte) []byte {
 	b = appendString(b, m.Fabric)
 	b = le.AppendUint32(b, m.Credits)
 	b = le.AppendUint32(b, m.MaxRanges)
-	b = le.AppendUint32(b, m.Method)
+	b = le.AppendUint32(b, uint32(m.Method))
+	b = appendString(b, m.Why)
 	return m.Scratch.append(m.Region.append(b))
 }
 
 func (m *Grant) Decode(b []byte) error {
 	c := cursor{b: b}
 	m.Session, m.Fabric = c.u64(), c.str()
-	m.Credits, m.MaxRanges, m.Method = c.u32(), c.u32(), c.u32()
+	m.Credits, m.MaxRanges, m.Method, m.Why = c.u32(), c.u32(), Method(c.u32()), c.str()
 	if err := m.Region.take(&c, "GRANT"); err != nil {
 		return err
 	}

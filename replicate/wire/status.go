@@ -27,6 +27,7 @@ const (
 	StatusCorrupt
 	StatusNoSpace
 	StatusPoolSet // the target's pool set file
+	StatusMethod  // no persistency method that is asked for can be had
 )
 
 var statusTexts = [...]string{
@@ -47,6 +48,7 @@ var statusTexts = [...]string{
 	StatusCorrupt:      "the target's copy is damaged: see the target's log, remove that copy and make it anew",
 	StatusNoSpace:      "there is no room for the target's copy: make room on its file system, or name a part on another one in its pool set file",
 	StatusPoolSet:      "the pool set file on the target is not right: correct it there, then try again",
+	StatusMethod:       `no persistency method that was asked for can be had: set method = "auto" for this target, or remove what stands against it on the target`,
 }
 
 func (s Status) Error() string {

@@ -49,7 +49,7 @@ func bodies() map[string][2]body {
 	return map[string][2]body{
 		"HELLO":  {&Hello{id(1), id(2), 3, 4, "pool.set"}, new(Hello)},
 		"CREATE": {&Create{testAttr(), 1 << 20, "pool.set"}, new(Create)},
-		"CLAIM":  {&Claim{id(1), id(2), 3, 4, [8]uint64{5, 6}, 7, 2, "pool.set"}, new(Claim)},
+		"CLAIM":  {&Claim{id(1), id(2), 3, 4, [8]uint64{5, 6}, 7, 2, AllMethods, "pool.set"}, new(Claim)},
 		"SET_STATE": {&SetState{1, 2, [8]uint64{3}, FlagInconsistent, FlagClean, 6, 7, []UUID{id(8), id(9)}},
 			new(SetState)},
 		"SET_ATTR": {&SetAttr{1, testAttr()}, new(SetAttr)},
@@ -59,7 +59,7 @@ func bodies() map[string][2]body {
 		"GROWN":    {&Grown{testRegion()}, new(Grown)},
 		"FENCED":   {&Fenced{9, "promoted on b"}, new(Fenced)},
 		"STATE":    {&st, new(State)},
-		"GRANT":    {&Grant{1, ":7471", 64, 256, MethodGPSPM, testRegion(), Area{3, 4, 4096}}, new(Grant)},
+		"GRANT":    {&Grant{1, ":7471", 64, 256, APM, "FLUSH: no device", testRegion(), Area{3, 4, 4096}}, new(Grant)},
 	}
 }
 
@@ -104,8 +104,9 @@ func TestGolden(t *testing.T) {
 	answer := FlushAnswer{FlushIO, 5, 9, 3, 0x1008}
 	private := Private{Lane: 2, Session: 0x0a0b}
 	grow, grown := Grow{6, 0x20000000}, Grown{Region{0x20000000, 0x10000000, []Chunk{{0x4000001000, 0x107}, {0x8000000000, 0x208}}}}
-	grant := Grant{6, ":1", 64, 256, MethodGPSPM, Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}, Area{0x8000000000, 0x208, 0x1000}}
+	grant := Grant{6, ":1", 64, 256, GPSPM, "w", Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}, Area{0x8000000000, 0x208, 0x1000}}
 	attr := testAttr()
+	claim := Claim{id(1), id(2), 3, 4, [8]uint64{5}, 1, 2, MethodSet(GPSPM, FLUSH), "p"}
 	fb, ab := make([]byte, MaxFlush), make([]byte, AnswerSize)
 	for name, c := range map[string]struct {
 		got  []byte
@@ -123,8 +124,11 @@ func TestGolden(t *testing.T) {
 			504d4652 01 02 0000 0500000000000000 0900000000000000 0300000000000000 0810000000000000 00000000 @CRC`},
 		"grow":  {grow.Append(nil), `0600000000000000 0000002000000000`},
 		"grown": {grown.Append(nil), `0000002000000000 0000001000000000 02000000 0010000040000000 07010000 0000000080000000 08020000`},
-		"grant": {grant.Append(nil), `0600000000000000 0200 3a31 40000000 00010000 01000000
+		"grant": {grant.Append(nil), `0600000000000000 0200 3a31 40000000 00010000 01000000 0100 77
 			0000010000000000 0000010000000000 01000000 0010000040000000 07010000 0000000080000000 08020000 0010000000000000`},
+		"claim": {claim.Append(nil), `0102030405060708090a0b0c0d0e0f10 02030405060708090a0b0c0d0e0f1011 0300000000000000 0400000000000000
+			0500000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000
+			01000000 02000000 0a000000 0100 70`},
 		"private": {private.Append(nil), `504d464c 0100 0200 0b0a000000000000`},
 		"attr": {appendAttr(nil, &attr), `48454c4c4f000000 01000000 02000000 03000000 04000000
 			101112131415161718191a1b1c1d1e1f 202122232425262728292a2b2c2d2e2f 303132333435363738393a3b3c3d3e3f
@@ -212,7 +216,7 @@ func TestRefusal(t *testing.T) {
 	if err := Refusal(Frame{Type: TypeClaim | Answer, Status: StatusFenced, Body: AppendRefusal(nil, "x", nil)}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("fenced without state: %v", err)
 	}
-	for s := StatusOK; s <= StatusPoolSet; s++ {
+	for s := StatusOK; s <= StatusMethod; s++ {
 		if s.Error() == "" || strings.Contains(s.Error(), "unknown") {
 			t.Errorf("status %d has no text", s)
 		}
@@ -287,6 +291,31 @@ func TestRegionAt(t *testing.T) {
 		addr, rkey := m.At(c.off)
 		if rest := m.Rest(c.off); addr != c.addr || rkey != c.rkey || rest != c.rest {
 			t.Errorf("offset %#x: address %#x, key %d, %d bytes; want %+v", c.off, addr, rkey, rest, c)
+		}
+	}
+}
+
+func TestMethods(t *testing.T) {
+	for _, c := range []struct {
+		s    Methods
+		want string
+	}{{0, "none"}, {AllMethods, "GPSPM, APM, FLUSH"}, {MethodSet(APM), "APM"}, {1, "none"}, {1 << 31, "none"}} {
+		if got := c.s.String(); got != c.want {
+			t.Errorf("%#x: %q", uint32(c.s), got)
+		}
+	}
+	if AllMethods.Has(0) || AllMethods.Has(4) || AllMethods.Has(1<<31) || !AllMethods.Has(FLUSH) {
+		t.Error("a method is in a set that does not have it, or is not in one that has it")
+	}
+	for text, want := range map[string]Method{"auto": 0, "gpspm": GPSPM, "apm": APM, "flush": FLUSH} {
+		var m Method
+		if err := m.UnmarshalText([]byte(text)); err != nil || m != want {
+			t.Errorf("%s: %v, %v", text, m, err)
+		}
+	}
+	for _, text := range []string{"", "APM", "method 4"} {
+		if err := new(Method).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was taken", text)
 		}
 	}
 }
