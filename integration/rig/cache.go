@@ -34,10 +34,13 @@ func openCache(ctx context.Context, dir string, log func(string, ...any)) (*cach
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for waited := false; ; waited = true {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return &cache{dir: dir, lock: f, log: log}, nil
+		}
+		if !waited {
+			log("waiting for another process that fills the cache %s", dir)
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) || pause(ctx, 200*time.Millisecond) != nil {
 			f.Close()

@@ -69,7 +69,7 @@ rdma_add() {
 	on "$1" rdma link add "$(rdma_name "$1")" type "$device" netdev "$(interface_of "$1")"
 	within 10 active "$(rdma_name "$1")"
 }
-rdma_remove() { on "$1" rdma link delete "$(rdma_name "$1")"; }
+rdma_remove() { on "$1" timeout 30 rdma link delete "$(rdma_name "$1")" || fail "the device of $1 could not be removed"; }
 active() { rdma link show "$1/1" | grep -q 'state ACTIVE'; }
 
 # nvdimm SIDE: number of the first of the two NVDIMMs of a side.
@@ -137,4 +137,16 @@ clean() {
 	for link_ in rdma_a rdma_b; do [ ! -e "/sys/class/infiniband/$link_" ] || timeout 20 rdma link delete $link_; done
 	for netns_ in /run/netns/*; do [ ! -e "$netns_" ] || ip netns delete "${netns_##*/}"; done
 	rm -rf /tmp/* /var/tmp/* /dev/shm/* /run/pmemfs /var/lib/pmemfs /etc/pmemfs/*
+}
+
+# go_test PROGRAM DIRECTORY [MAY_SKIP]: runs the tests of a package, in its directory of the source tree. Tests that skip themselves are a failure, but for those whose
+# names match MAY_SKIP.
+go_test() {
+	(cd "/src/$2" && "$1" -test.v) > "/tmp/$1.log" 2>&1 || {
+		grep -B 30 -e '^--- FAIL' -e '^ *--- FAIL' -e '^panic:' "/tmp/$1.log" || true
+		fail "tests of $2"
+	}
+	skipped_=$(sed -n 's/^ *--- SKIP: \([^ ]*\).*/\1/p' "/tmp/$1.log" | grep -v -E -- "${3:-^$}" || true)
+	[ -z "$skipped_" ] || fail "tests of $2 were skipped: $skipped_"
+	echo "$2: $(grep -c '^--- PASS' "/tmp/$1.log") tests passed"
 }

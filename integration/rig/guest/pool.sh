@@ -64,6 +64,9 @@ status_has() {
 # daemon_of MOUNTPOINT: process of its daemon.
 daemon_of() { pmemfs status --json "$1" | tr ',{' '\n\n' | sed -n 's/^ *"pid": *\([0-9]*\).*/\1/p' | head -n 1; }
 
+# umount_pool: after a failure; the daemon says by its exit code that not everything reached the target.
+umount_pool() { pmemfs umount /mnt/pool || [ $? = 32 ]; }
+
 # kill_mount: SIGKILL for the initiator's daemon, and the dead mount goes.
 kill_mount() {
 	daemon_=$(daemon_of /mnt/pool)
