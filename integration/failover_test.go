@@ -152,8 +152,14 @@ func TestPromoted_OldInitiatorIsRefused(t *testing.T) {
 }
 
 func TestPromoted_RunningInitiatorFailsAndReachesTheReplicaNoMore(t *testing.T) {
+	for _, method := range []string{"gpspm", "apm"} {
+		t.Run(method, func(t *testing.T) { promotedUnderIt(t, method) })
+	}
+}
+
+func promotedUnderIt(t *testing.T, method string) {
 	t.Parallel()
-	r := newRig(t, setup{})
+	r := newRig(t, setup{replica: []string{fmt.Sprintf("method = %q", method)}})
 	r.must(writeSync(r.path("kept"), []byte("kept")))
 	f, err := os.Create(r.path("f"))
 	r.must(err)

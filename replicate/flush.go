@@ -25,6 +25,12 @@ func (m *flush) open() error { return nil }
 
 func (m *flush) close() {}
 
+func (m *flush) trial(off, v uint64) []verbs.SendWR {
+	wrs := []verbs.SendWR{m.store(pmem.Seal{Off: off, Val: v}), m.persist(idProof, pmem.Range{Off: off, Len: word})}
+	wrs[0].Signaled, wrs[1].Signaled = true, true
+	return wrs
+}
+
 func (m *flush) most() int { return 2 * unitWrites }
 
 func (m *flush) room() bool { return true }
@@ -91,10 +97,14 @@ func (m *flush) advance(out []outcome) ([]outcome, error) {
 	return out, nil
 }
 
+func (m *flush) store(s pmem.Seal) verbs.SendWR {
+	_, addr, rkey := m.Locate(s.Off, word)
+	return verbs.SendWR{ID: idSeal, Op: verbs.OpAtomicWrite, Value: s.Val, RemoteAddr: addr, RKey: rkey}
+}
+
 // postSeal posts steps 3 and 4, for which units leave places free.
 func (m *flush) postSeal(s pmem.Seal) error {
-	_, addr, rkey := m.Locate(s.Off, word)
-	m.wrs[0] = verbs.SendWR{ID: idSeal, Op: verbs.OpAtomicWrite, Value: s.Val, RemoteAddr: addr, RKey: rkey}
+	m.wrs[0] = m.store(s)
 	m.wrs[1] = m.persist(idSeal, pmem.Range{Off: s.Off, Len: word})
 	m.wrs[1].Signaled = true
 	if err := m.qp.PostSend(m.wrs[:2]); err != nil {

@@ -128,12 +128,12 @@ func (p prefix) Bytes() []byte { return p.Region.Bytes()[:p.n] }
 
 // Drains go on while the copies grow, and reach the new space afterwards; a lost connection comes back with it.
 func TestReplica_GrowWhileDraining(t *testing.T) {
-	providers(t, func(t *testing.T, rig rig) {
+	methods(t, func(t *testing.T, rig rig, m wire.Method) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		all := pmem.NewHeap(2 * testSize)
-		p := newPairWith(t, rig, prefix{all, testSize}, wire.GPSPM, 20*time.Second)
+		p := newPairWith(t, rig, prefix{all, testSize}, m, 20*time.Second)
 		p.attach()
 		seq := uint64(0)
 		drain := func(off, n uint64) {

@@ -17,6 +17,9 @@ type method interface {
 	// open makes what the method needs beside the queue pair, close frees it.
 	open() error
 	close()
+	// trial are the work requests beside WRITE and READ that the method posts, all signaled, for a self-test: applied to the word at pool
+	// offset off, which holds v, they change nothing.
+	trial(off, v uint64) []verbs.SendWR
 	// most is how many work requests a unit may have.
 	most() int
 	// room tells whether the method's own limits let another unit go now.

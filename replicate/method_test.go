@@ -35,6 +35,12 @@ func passive(t *testing.T, test func(*testing.T, rig, wire.Method)) {
 	t.Run("FLUSH over verbstest", func(t *testing.T) { test(t, nativeRig, wire.FLUSH) })
 }
 
+// methods runs a test over every method and provider.
+func methods(t *testing.T, test func(*testing.T, rig, wire.Method)) {
+	providers(t, func(t *testing.T, rig rig) { test(t, rig, wire.GPSPM) })
+	passive(t, test)
+}
+
 func TestMethod_RandomDrains(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -206,6 +212,46 @@ func TestMethod_LaneAllocatesNothing(t *testing.T) {
 			t.Errorf("%v: %v allocations per drain", m, n)
 		}
 	}
+}
+
+// The API for programs that replicate their own memory uses the method too: for WRITEs that were posted before their drain, and for those that
+// go with it.
+func TestPool_Methods(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	passive(t, func(t *testing.T, rig rig, m wire.Method) {
+		init, dev, fabric := rig(t)
+		f := newFakeTarget(t, dev, fabric, testSize)
+		f.use(m)
+		local := make([]byte, testSize)
+		p, err := (&Client{Device: init, Method: m}).Open(t.Context(), f.addr(), "p.set", local, 2)
+		must(t, err)
+		rng := rand.New(rand.NewPCG(seed, uint64(m)))
+		fill(local[4096:], rng)
+		must(t, p.Flush(4096, 3<<20, 1))
+		must(t, p.Drain(1))
+		must(t, p.Persist(4096+3<<20, 1<<20-4096, 0))
+		for range 50 {
+			off := 4096 + rng.Uint64N(testSize-4096-1000)
+			fill(local[off:off+1000], rng)
+			if rng.IntN(2) == 0 {
+				must(t, p.Persist(off, 1000, 0))
+				continue
+			}
+			must(t, p.Flush(off, 1000, 0))
+			must(t, p.Flush(off, 10, 0))
+			must(t, p.Drain(0))
+		}
+		got := make([]byte, testSize-4096)
+		must(t, p.Read(got, 4096, 1))
+		if !bytes.Equal(got, local[4096:]) {
+			t.Error("the target has other bytes")
+		}
+		must(t, p.Close(t.Context()))
+		if n := f.sends.Load(); n != 0 {
+			t.Errorf("%d Sends", n)
+		}
+	})
 }
 
 // What was asked for and cannot be had is refused, before anybody is asked, or after.

@@ -509,7 +509,13 @@ func TestSpans(t *testing.T) {
 }
 
 func BenchmarkDrain(b *testing.B) {
-	p := newPair(b, iwarpRig, testTimeout)
+	for _, m := range []wire.Method{wire.GPSPM, wire.APM} {
+		b.Run(m.String(), func(b *testing.B) { benchmarkDrain(b, m) })
+	}
+}
+
+func benchmarkDrain(b *testing.B, m wire.Method) {
+	p := newPairBy(b, iwarpRig, m, testTimeout)
 	p.attach()
 	ranges := []pmem.Range{{Off: 16384, Len: 4096}, {Off: 32768, Len: 192}}
 	b.ReportAllocs()

@@ -48,8 +48,8 @@ func (l *lane) unusable(whose string, off, chunk uint64, err error) error {
 		"or use Device DAX parts, or provider %q", l.fab.dev.Name(), whose, off/chunk, off, err, "iwarp")
 }
 
-// proveRemote reads a word of the target's pool, writes it back, and reads it again. This changes nothing: the session has just begun, so nobody
-// else writes there, and the bytes are the same.
+// proveRemote reads a word of the target's pool, writes it back, and reads it again; then come the operations that only some methods
+// have. This changes nothing: the session has just begun, so nobody else writes there, and the bytes are the same.
 func (l *lane) proveRemote(ctx context.Context, off uint64) error {
 	addr, rkey := l.remote.At(off)
 	first := verbs.SendWR{Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: l.bounce, Len: word}, RemoteAddr: addr, RKey: rkey}
@@ -64,6 +64,9 @@ func (l *lane) proveRemote(ctx context.Context, off uint64) error {
 	b := l.bounce.Bytes()
 	if sent, got := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[word:]); got != sent {
 		return fmt.Errorf("a READ brought %#x where %#x was written", got, sent)
+	}
+	if wrs := l.how.trial(off, binary.LittleEndian.Uint64(b)); len(wrs) > 0 {
+		return l.exchange(ctx, wrs...)
 	}
 	return nil
 }

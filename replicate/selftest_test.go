@@ -106,8 +106,8 @@ func TestSelfTest_OtherMemory(t *testing.T) {
 
 // The test of a target changes no byte of its pool.
 func TestSelfTest_ChangesNothing(t *testing.T) {
-	providers(t, func(t *testing.T, rig rig) {
-		p := newPair(t, rig, 5*time.Second)
+	methods(t, func(t *testing.T, rig rig, m wire.Method) {
+		p := newPairBy(t, rig, m, 5*time.Second)
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		fill(p.target.mem, rand.New(rand.NewPCG(seed, 0)))
@@ -119,6 +119,18 @@ func TestSelfTest_ChangesNothing(t *testing.T) {
 			t.Error("the pool of the target has changed")
 		}
 	})
+}
+
+// A target that cannot be flushed is found out before anything depends on it.
+func TestSelfTest_NoFlush(t *testing.T) {
+	p := newPairBy(t, nativeRig, wire.FLUSH, time.Second)
+	p.target.access = 0
+	err := p.Claim(t.Context(), 7)
+	for _, want := range []string{"the target's chunk 0 at pool offset 4096", "FLUSH", "protection error"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
 }
 
 func TestStarts(t *testing.T) {
