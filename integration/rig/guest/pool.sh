@@ -19,7 +19,7 @@ start_target() {
 		pool_dir = "/var/lib/pmemfs/pools"
 		listen = "$(address B):7470"
 		fabric = "$(address B):7471"
-		${platform:+platform = "/etc/pmemfs/platform.toml"}
+		$([ -z "${platform:-}" ] || echo 'platform = "/etc/pmemfs/platform.toml"')
 		$(rdma_keys B)
 	END
 	run_target
@@ -32,7 +32,7 @@ run_target() {
 	within 20 target_listens
 }
 target_listens() {
-	kill -0 "$target" || fail "pmemfs-target has ended"
+	kill -0 "$target" 2> /dev/null || fail "pmemfs-target has ended"
 	on B ss -Hltn "sport = :7470" | grep -q LISTEN
 }
 
@@ -59,6 +59,11 @@ mount_pool() {
 status_has() {
 	pmemfs status /mnt/pool > /tmp/status.log 2>&1 || true
 	grep -q -- "$1" /tmp/status.log
+}
+
+# uses_method: the target must say that it is used with $method over $provider.
+uses_method() {
+	status_has "^target .*: InSync, durability media, $(echo "$method" | tr a-z A-Z) over $provider at" || fail "not $method over $provider: $(cat /tmp/status.log)"
 }
 
 # daemon_of MOUNTPOINT: process of its daemon.
@@ -98,7 +103,7 @@ append_until() {
 	within 90 acknowledged "$1" "$3"
 }
 acknowledged() {
-	kill -0 "$appending" || fail "the append loop has ended"
+	kill -0 "$appending" 2> /dev/null || fail "the append loop has ended"
 	[ -e "$2" ] && [ "$(wc -l < "$2")" -ge "$1" ]
 }
 

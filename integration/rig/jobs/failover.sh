@@ -1,5 +1,6 @@
 # job: sqlite3, msync and an append loop on a mount with a target; kill -9, promote, mount the replica: all that was acknowledged is there
-# run: provider=iwarp pool=fsdax
+# run: provider=iwarp pool=fsdax method=gpspm
+# run: provider=iwarp pool=fsdax method=apm platform=eadr=true
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload
@@ -12,6 +13,7 @@ fi
 start_target
 make_pool
 mount_pool
+uses_method
 sqlite_make /mnt/pool/data.db
 workload msync /mnt/pool/mapped first
 append_until 100 /mnt/pool/records /tmp/acked
