@@ -75,6 +75,10 @@ func (s *side) startExchange(ctx context.Context, size, n int, first uint64) (*e
 	binary.LittleEndian.PutUint32(b, uint32(size))
 	binary.LittleEndian.PutUint32(b[4:], uint32(n))
 	binary.LittleEndian.PutUint64(b[8:], first)
+	binary.LittleEndian.PutUint64(b[16:], 0)
+	if s.busy {
+		b[16] = 1
+	}
 	if err := s.send(requestSize); err != nil {
 		return nil, err
 	}

@@ -77,10 +77,10 @@ func serve(ctx context.Context, dev verbs.Device, req verbs.ConnRequest) error {
 	}
 }
 
-// ended tells whether err is that of a client that has closed the connection.
+// ended tells whether err is that of a client that has closed the connection. The completion with the cause may be that of a Send.
 func ended(err error) bool {
 	wc, ok := errors.AsType[*verbs.WCError](err)
-	return ok && wc.Status == verbs.StatusPeer
+	return ok && (wc.Status == verbs.StatusPeer || wc.Status == verbs.StatusFlushed)
 }
 
 // answer is one exchange of WRITEs.
@@ -93,6 +93,7 @@ func (s *side) answer(request []byte) error {
 		return fmt.Errorf("the client asks for WRITEs of %d bytes: want a multiple of 8, %d to %d", size, MinSize, MaxSize)
 	}
 	e := newExchange(s, int(size), binary.LittleEndian.Uint64(request[8:]))
+	s.busy = request[16] == 1
 	if err := s.send(0); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const (
 
 	magic       = "PMFPERF1"
 	helloSize   = 24
-	requestSize = 16
+	requestSize = 24
 	messages    = 4   // receives and Sends at a time
 	depth       = 512 // work requests
 

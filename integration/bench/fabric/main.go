@@ -1,0 +1,154 @@
+// Fabric compares `pmemfs bench fabric` with perftest's programs on the same pair of RDMA devices: round by round, in alternation, so that both see the
+// same noise. It prints the ratios, and fails if one is out of its bound. Each side is a network namespace, A with 10.8.0.1 and B
+// with 10.8.0.2; the programs are in the PATH. integration/rig runs it in a virtual machine (jobs/perftest.sh).
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pmemfs/pmemfs/verbs/perf"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.provider, "provider", "ibverbs", "of pmemfs")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each test")
+	flag.IntVar(&o.iterations, "iterations", 1000, "round trips of a latency test in each round")
+	flag.IntVar(&o.bytes, "bytes", 32<<20, "bytes of a bandwidth test in each round")
+	flag.Float64Var(&o.latency, "latency", 0, "fail if the p10 of the ratios of a latency is above it (0: no bound)")
+	flag.Float64Var(&o.bandwidth, "bandwidth", 0, "fail if the p90 of the ratios of a bandwidth is below it (0: no bound)")
+	flag.BoolVar(&o.sendfile, "sendfile", false, "compare examples/sendfile with ib_write_bw, too")
+	only := flag.String("only", "", "make only the tests with these names, separated by commas")
+	flag.Parse()
+	for _, name := range strings.Split(*only, ",") {
+		if name != "" {
+			o.only = append(o.only, name)
+		}
+	}
+	if err := o.run(); err != nil {
+		fmt.Fprintln(os.Stderr, "fabric:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	provider           string
+	rounds             int
+	iterations, bytes  int
+	latency, bandwidth float64
+	sendfile           bool
+	only               []string
+}
+
+// tests are those that perftest has as well.
+func (o *options) tests() (tests []perf.Test) {
+	for _, name := range []string{perf.WriteLatency, perf.ReadLatency, perf.WriteBandwidth, perf.ReadBandwidth} {
+		if len(o.only) > 0 && !slices.Contains(o.only, name) {
+			continue
+		}
+		for _, size := range perf.Sizes(name) {
+			tests = append(tests, perf.Test{Name: name, Size: size})
+		}
+	}
+	return tests
+}
+
+func (o *options) run() error {
+	stop, err := startServer(o.provider)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fmt.Printf("%-10s %8s %12s %12s %7s %7s %7s\n", "test", "bytes", "perftest", "pmemfs", "p10", "p50", "p90")
+	var broken []string
+	for _, t := range o.tests() {
+		s, err := o.compare(t)
+		if err != nil {
+			return fmt.Errorf("%s of %d bytes: %w", t.Name, t.Size, err)
+		}
+		fmt.Println(s.line())
+		broken = append(broken, o.judge(s)...)
+	}
+	if o.sendfile {
+		s, err := o.compareSendfile()
+		if err != nil {
+			return fmt.Errorf("sendfile: %w", err)
+		}
+		fmt.Println(s.line())
+	}
+	fmt.Println("\nMedians of the rounds (latencies in us, bandwidths in MiB/s), and percentiles of the ratios pmemfs to perftest of each round.")
+	if len(broken) > 0 {
+		return fmt.Errorf("out of bounds: %s", strings.Join(broken, "; "))
+	}
+	return nil
+}
+
+// judge names what is out of its bound. A ratio of a noisy machine is judged by its best tenth.
+func (o *options) judge(s *series) (broken []string) {
+	latency := (&perf.Result{Test: s.Test}).Latency()
+	best := s.percentile(90)
+	if latency {
+		best = s.percentile(10)
+	}
+	if latency && o.latency > 0 && best > o.latency {
+		broken = append(broken, fmt.Sprintf("%s of %d bytes takes %.2f times perftest's, more than %.2f", s.Name, s.Size, best, o.latency))
+	}
+	if !latency && o.bandwidth > 0 && best < o.bandwidth {
+		broken = append(broken, fmt.Sprintf("%s of %d bytes has %.2f of perftest's, less than %.2f", s.Name, s.Size, best, o.bandwidth))
+	}
+	return broken
+}
+
+// series is the rounds of one test.
+type series struct {
+	perf.Test
+	theirs, ours []float64
+}
+
+func (s *series) add(theirs, ours float64) {
+	s.theirs, s.ours = append(s.theirs, theirs), append(s.ours, ours)
+}
+
+func (s *series) percentile(p int) float64 {
+	ratios := make([]float64, len(s.ours))
+	for i := range ratios {
+		ratios[i] = s.ours[i] / s.theirs[i]
+	}
+	slices.Sort(ratios)
+	return ratios[(len(ratios)-1)*p/100]
+}
+
+func (s *series) line() string {
+	return fmt.Sprintf("%-10s %8d %12.1f %12.1f %7.2f %7.2f %7.2f", s.Name, s.Size, median(s.theirs), median(s.ours), s.percentile(10), s.percentile(50), s.percentile(90))
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
+
+// compare makes the rounds of one test. Who goes first changes.
+func (o *options) compare(t perf.Test) (*series, error) {
+	s := &series{Test: t}
+	for round := range o.rounds {
+		var theirs, ours float64
+		steps := []func() error{
+			func() (err error) { theirs, err = o.perftest(t); return err },
+			func() (err error) { ours, err = o.pmemfs(t); return err },
+		}
+		if round%2 == 1 {
+			slices.Reverse(steps)
+		}
+		for _, step := range steps {
+			if err := step(); err != nil {
+				return nil, err
+			}
+		}
+		s.add(theirs, ours)
+	}
+	return s, nil
+}
