@@ -64,6 +64,7 @@ type PoolStatus struct {
 	Flags  string `json:"flags,omitempty"`
 	Class  string `json:"durability,omitempty"`
 	Lanes  int    `json:"lanes,omitempty"`
+	Method string `json:"method,omitempty"` // of persistency
 	Failed bool   `json:"failed,omitempty"` // a flush of the session failed
 	// Warnings are what an administrator should look at although nothing has failed.
 	Warnings []string `json:"warnings,omitempty"`
@@ -181,6 +182,7 @@ func (p *served) status() PoolStatus {
 	r := p.machine.Replica()
 	st.Served, st.Term, st.Gen, st.Lanes = true, r.Term, fmt.Sprintf("%016x", r.Gen), p.grant.connected()
 	st.Flags, st.Class = flagNames(r.Flags), config.Durability(r.Durability).String()
+	st.Method = p.grant.method.String()
 	st.Failed = p.grant.failure.Load() != nil
 	return st
 }

@@ -171,7 +171,7 @@ func TestDaemon_SIGTERM(t *testing.T) {
 	defer c.Close()
 	pool, writer := poolset.NewUUID(), poolset.NewUUID()
 	ask(t, c, wire.TypeCreate, (&wire.Create{Attr: wire.Attr{PoolUUID: pool}, Pool: "p.set"}).Append(nil))
-	claim := wire.Claim{PoolUUID: pool, Writer: writer, Term: 1, Gen: 1, Lanes: 1, Durability: wire.DurabilityMemory, Pool: "p.set"}
+	claim := wire.Claim{PoolUUID: pool, Writer: writer, Term: 1, Gen: 1, Lanes: 1, Durability: wire.DurabilityMemory, Methods: wire.AllMethods, Pool: "p.set"}
 	ask(t, c, wire.TypeClaim, claim.Append(nil))
 	st, err := target.StatusVia(filepath.Join(dir, "sock"))
 	if err != nil || len(st.Pools) != 1 || !st.Pools[0].Served {
@@ -216,7 +216,7 @@ func TestPromote_WaitsForDyingDaemon(t *testing.T) {
 	defer c.Close()
 	pool := poolset.NewUUID()
 	ask(t, c, wire.TypeCreate, (&wire.Create{Attr: wire.Attr{PoolUUID: pool}, Pool: "p.set"}).Append(nil))
-	claim := wire.Claim{PoolUUID: pool, Writer: poolset.NewUUID(), Term: 1, Gen: 1, Lanes: 1, Durability: wire.DurabilityMemory, Pool: "p.set"}
+	claim := wire.Claim{PoolUUID: pool, Writer: poolset.NewUUID(), Term: 1, Gen: 1, Lanes: 1, Durability: wire.DurabilityMemory, Methods: wire.AllMethods, Pool: "p.set"}
 	var g wire.Grant
 	if err := g.Decode(ask(t, c, wire.TypeClaim, claim.Append(nil)).Body); err != nil {
 		t.Fatal(err)
