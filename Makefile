@@ -6,15 +6,16 @@ VERSION  ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 TAGS     := $(if $(SABOTAGE),sabotage_$(SABOTAGE))
 GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs/pmemfs/internal/version.Version=$(VERSION)"
 PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
-            git lmdb-utils postgresql-15 qemu-utils rsync
+            git lmdb-utils postgresql-15 qemu-utils rsync \
+            libibverbs-dev librdmacm-dev ibverbs-providers
 RDMA_PACKAGES := qemu-system-x86 kmod xz-utils zstd util-linux libibverbs-dev librdmacm-dev
 
 .PHONY: all build install uninstall test test-race test-rdma crash mutants fsx demo bench bench-scale lint deps deps-rdma fuzz
 
 all: build
 
-build: ## binaries into bin/
-	CGO_ENABLED=0 $(GO) build $(GOFLAGS_) -o bin/ ./cmd/pmemfs ./cmd/pmemfs-target
+build: ## binaries into bin/; CGO_ENABLED=0 leaves out the provider ibverbs, and the libraries that it needs
+	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/pmemfs ./cmd/pmemfs-target
 
 install: build ## binaries, mount helper, umount helper
 	install -D -m 755 bin/pmemfs $(DESTDIR)$(PREFIX)/bin/pmemfs
@@ -73,7 +74,10 @@ bench-scale: deps build ## what FILES (10000000) files cost, against bounds, by 
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags rdma ./verbs/ibverbs
 	$(GO) tool staticcheck ./...
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/pmemfs-target
+	CGO_ENABLED=0 $(GO) vet ./verbs/...
 
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \

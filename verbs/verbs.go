@@ -1,5 +1,6 @@
 // Package verbs is the one RDMA API that all above it uses: devices, protection domains, memory regions, queue pairs and
-// completion queues, reliable connected only. Providers: verbs/iwarp (pure Go over TCP), verbs/verbstest (in memory).
+// completion queues, reliable connected only. Providers: verbs/ibverbs (RDMA devices), verbs/iwarp (pure Go over
+// TCP), verbs/verbstest (in memory).
 //
 // # Rules that hold for every provider
 //
@@ -192,7 +193,7 @@ const (
 	StatusOK        Status = iota
 	StatusFlushed          // the QP was in the error state
 	StatusProtect          // local or remote protection: key, bounds or rights
-	StatusPeer             // the peer ended the connection or reported an error (Terminate)
+	StatusPeer             // the peer ended the connection or reported an error; all that some devices tell of a Terminate, whatever it says
 	StatusTransport        // the transport failed
 	StatusLength           // a message does not fit its receive
 )

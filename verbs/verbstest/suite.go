@@ -16,8 +16,19 @@ import (
 // Provider makes two devices that reach each other, and an address that the second can listen on.
 type Provider func(t testing.TB) (a, b verbs.Device, addr string)
 
+// Limit is what a device cannot do that the contract leaves to it.
+type Limit uint8
+
+const (
+	// TerminateHidden: the device does not tell its user what the Terminate of a peer said, so StatusPeer stands for StatusProtect.
+	TerminateHidden Limit = iota
+	// ReadsUnchecked: a peer can read any region of the protection domain, granted or not (siw).
+	ReadsUnchecked
+)
+
 // TestProvider checks the contract of package verbs.
-func TestProvider(t *testing.T, p Provider) {
+func TestProvider(t *testing.T, p Provider, limits ...Limit) {
+	remoteChecks := func(t *testing.T, p Provider) { testRemoteChecks(t, p, limits) }
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T, p Provider)
@@ -37,7 +48,7 @@ func TestProvider(t *testing.T, p Provider) {
 		{"BothSend", testBothSend},
 		{"ManyPosters", testManyPosters},
 		{"LocalChecks", testLocalChecks},
-		{"RemoteChecks", testRemoteChecks},
+		{"RemoteChecks", remoteChecks},
 		{"NoBytesNoCheck", testNoBytesNoCheck},
 		{"SendWithoutReceive", testSendWithoutReceive},
 		{"SendTooLong", testSendTooLong},

@@ -1,0 +1,326 @@
+//go:build linux && cgo
+
+package ibverbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pmemfs/pmemfs/verbs"
+)
+
+// #cgo LDFLAGS: -lrdmacm -libverbs
+// #include "shim.h"
+import "C"
+
+// Options of a device.
+type Options struct {
+	Device string // name, or empty: that of the route to Addr, else the first with an active port
+	Addr   string // where it will connect to or listen, "host:port"; used only if Device is empty
+	GID    int    // on Ethernet: index of the local GID, or AnyGID
+}
+
+// Capability flags (ib_user_verbs.h of the kernel, IB_UVERBS_DEVICE_*). Headers before rdma-core 45 lack the first three.
+const (
+	flagFlushVisible    = 1 << 38
+	flagFlushPersistent = 1 << 39
+	flagAtomicWrite     = 1 << 40
+)
+
+// Vendor numbers of the software devices (rxe_param.h, siw.h of the kernel).
+const (
+	vendorRXE = 0xffffff
+	vendorSIW = 0x626d74
+)
+
+// What a pair of queue pairs may have outstanding in Reads at most.
+const maxReads = 16
+
+// inlines are the sizes of inline data tried, in bytes. More would make every place of a send queue large.
+var inlines = []int{256, 128, 64, 32, 16}
+
+// resolveTimeout bounds the choice of a device by its route.
+const resolveTimeout = 3 * time.Second
+
+// device implements verbs.Device.
+type device struct {
+	name     string
+	context  *C.struct_ibv_context
+	cm       *manager
+	async    *asyncEvents
+	caps     verbs.Caps
+	access   C.uint32_t // of the peer to a queue pair
+	port     int
+	iwarp    bool
+	siw      bool
+	ethernet bool
+	gid      int // index asked for, or AnyGID
+	chosen   gid // source address of connections; invalid if the route decides
+	depth    int // Reads outstanding
+	maxCQE   int
+	refs     atomic.Int64 // protection domains, completion queues, listeners
+	closing  sync.Once
+
+	mu     sync.RWMutex // protects the following
+	qps    map[uint32]*qp
+	handle uint32
+}
+
+func sys() sysfs { return sysfs{os.DirFS("/sys/class/infiniband")} }
+
+// forkOnce makes registered memory survive a fork of this process, on kernels that do not see to that themselves.
+var forkOnce = sync.OnceValue(func() error { return failed("ibv_fork_init", C.ibv_fork_init()) })
+
+// Open opens an RDMA device.
+func Open(o Options) (verbs.Device, error) {
+	if _, err := sys().devices(); err != nil {
+		return nil, fmt.Errorf("ibverbs: %w", err)
+	}
+	if err := forkOnce(); err != nil {
+		return nil, fmt.Errorf("ibverbs: %w", err)
+	}
+	d := &device{gid: o.GID, qps: make(map[uint32]*qp)}
+	var err error
+	if d.cm, err = newManager(); err != nil {
+		return nil, fmt.Errorf("ibverbs: %w: the module rdma_ucm must be loaded and /dev/infiniband/rdma_cm accessible", err)
+	}
+	if err := d.open(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("ibverbs: %w", err), d.release())
+	}
+	return d, nil
+}
+
+func (d *device) open(o Options) (err error) {
+	if d.name, err = d.cm.choose(o); err != nil {
+		return err
+	}
+	if err := sys().check(d.name); err != nil {
+		return err
+	}
+	if d.port, err = sys().activePort(d.name); err != nil {
+		return err
+	}
+	name := C.CString(d.name)
+	defer freeString(name)
+	r := C.shim_open(name)
+	if err := failed("open RDMA device "+d.name, r.err); err != nil {
+		return fmt.Errorf("%w: /dev/infiniband/uverbs* must be accessible, and the package ibverbs-providers installed", err)
+	}
+	d.context = contextOf(r)
+	if d.async, err = newAsyncEvents(d); err != nil {
+		return err
+	}
+	if err := d.query(); err != nil {
+		return err
+	}
+	return d.chooseSource(o)
+}
+
+// query finds out what the device can do.
+func (d *device) query() error {
+	var c C.struct_shim_caps
+	if err := failed("query RDMA device "+d.name, C.shim_query(d.context, &c)); err != nil {
+		return err
+	}
+	var active, ethernet C.int
+	if err := failed("query port of RDMA device "+d.name, C.shim_port(d.context, C.int(d.port), &active, &ethernet)); err != nil {
+		return err
+	}
+	d.iwarp = d.context.device.transport_type == C.IBV_TRANSPORT_IWARP
+	d.siw = d.iwarp && c.vendor == vendorSIW
+	d.ethernet = ethernet != 0 && !d.iwarp
+	d.depth = max(1, min(maxReads, int(c.max_qp_rd_atom), int(c.max_qp_init_rd_atom)))
+	if c.max_qp_init_rd_atom == 0 { // some drivers leave it out
+		d.depth = max(1, min(maxReads, int(c.max_qp_rd_atom)))
+	}
+	d.maxCQE = int(c.max_cqe)
+	const paging = C.IBV_ODP_SUPPORT_SEND | C.IBV_ODP_SUPPORT_RECV | C.IBV_ODP_SUPPORT_WRITE | C.IBV_ODP_SUPPORT_READ
+	d.caps = verbs.Caps{
+		Flush:        c.flags&flagFlushVisible != 0 && c.flags&flagFlushPersistent != 0,
+		AtomicWrite:  c.flags&flagAtomicWrite != 0,
+		OnDemand:     c.odp&C.IBV_ODP_SUPPORT != 0 && c.odp_rc&paging == paging,
+		OrderedPlace: true, // relaxed ordering is never asked for
+		// A device without hardware stores by CPU. One on top of hardware, such as rxe on a network card, shows only by its vendor.
+		CPUPlaced: sys().software(d.name) || c.vendor == vendorRXE || c.vendor == vendorSIW,
+	}
+	d.access = C.IBV_ACCESS_LOCAL_WRITE | C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_REMOTE_READ
+	if d.caps.Flush {
+		d.access |= accessFlushVisible | accessFlushPersistent
+	}
+	return d.probe()
+}
+
+// probe creates queue pairs until one works: that a device has FLUSH does not say that its library has it, and how much inline data
+// a queue pair can have shows only there.
+func (d *device) probe() error {
+	p, err := d.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	q, err := d.CreateCQ(2)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	native := d.caps
+	for _, extended := range []bool{true, false} {
+		d.caps.Flush, d.caps.AtomicWrite = native.Flush && extended, native.AtomicWrite && extended
+		for _, n := range append(inlines, 0) {
+			r := p.(*pd).create(verbs.QPAttr{SendDepth: 1, RecvDepth: 1}, q.(*completionQueue), q.(*completionQueue), n)
+			if err = failed("create a queue pair on RDMA device "+d.name, r.err); err != nil {
+				continue
+			}
+			probe := qpOf(r)
+			d.caps.MaxInline = int(probe.max_inline)
+			return destroyed("destroy queue pair", C.shim_qp_destroy(probe))
+		}
+	}
+	return err
+}
+
+// chooseSource finds the local address of connections, where a GID or a device was named.
+func (d *device) chooseSource(o Options) error {
+	if !d.ethernet {
+		if o.GID != AnyGID {
+			return fmt.Errorf("RDMA device %s has no GID to choose: leave gid out", d.name)
+		}
+		return nil
+	}
+	if o.GID == AnyGID && o.Device == "" {
+		return nil
+	}
+	table, err := d.gids()
+	if err != nil {
+		return err
+	}
+	g, ok := chooseGID(table, o.GID)
+	switch {
+	case ok:
+		d.chosen = g
+	case o.GID != AnyGID:
+		return fmt.Errorf("RDMA device %s has no GID with index %d: %s", d.name, o.GID, listGIDs(table))
+	}
+	return nil
+}
+
+// gidFor is the index of the local GID of a connection for which the connection manager has chosen index.
+func (d *device) gidFor(index int) int {
+	if d.gid != AnyGID {
+		return d.gid
+	}
+	table, err := d.gids()
+	if err != nil {
+		return index
+	}
+	return version2(table, index)
+}
+
+// gids is the GID table of the port, without empty entries.
+func (d *device) gids() ([]gid, error) {
+	const most = 1024
+	raw := make([]C.struct_shim_gid, most)
+	n := C.shim_gids(d.context, C.int(d.port), &raw[0], most)
+	if n < 0 {
+		return nil, failed("query the GID table of RDMA device "+d.name, n)
+	}
+	table := make([]gid, n)
+	for i := range table {
+		r := &raw[i]
+		var a [16]byte
+		for j := range a {
+			a[j] = byte(r.addr[j])
+		}
+		table[i] = gid{int(r.index), netip.AddrFrom16(a).Unmap(), r.v2 != 0}
+	}
+	return table, nil
+}
+
+func (d *device) Name() string     { return d.name }
+func (d *device) Caps() verbs.Caps { return d.caps }
+
+// Close fails while anything on the device is open.
+func (d *device) Close() error {
+	if n := d.refs.Load(); n != 0 {
+		return fmt.Errorf("ibverbs: close RDMA device %s: %d protection domains, completion queues or listeners are still open", d.name, n)
+	}
+	var err error
+	d.closing.Do(func() { err = d.release() })
+	return err
+}
+
+func (d *device) release() error {
+	var errs []error
+	if d.async != nil {
+		errs = append(errs, d.async.close())
+	}
+	if d.context != nil {
+		errs = append(errs, destroyed("close RDMA device "+d.name, C.ibv_close_device(d.context)))
+	}
+	return errors.Join(append(errs, d.cm.close())...)
+}
+
+// add gives a queue pair its handle.
+func (d *device) add(q *qp) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for ok := true; ok; _, ok = d.qps[d.handle] {
+		d.handle = (d.handle + 1) & maxHandle
+	}
+	q.handle, q.qpn = d.handle, uint32(q.c.qp.qp_num)
+	d.qps[q.handle] = q
+}
+
+func (d *device) remove(q *qp) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.qps, q.handle)
+}
+
+func (d *device) find(handle uint32) *qp {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.qps[handle]
+}
+
+// failAll fails the queue pairs for which match is true.
+func (d *device) failAll(status verbs.Status, cause error, match func(*qp) bool) {
+	d.mu.RLock()
+	var hit []*qp
+	for _, q := range d.qps {
+		if match(q) {
+			hit = append(hit, q)
+		}
+	}
+	d.mu.RUnlock()
+	for _, q := range hit {
+		q.lose(status, cause)
+	}
+}
+
+// resolve turns "host:port" into an address.
+func resolve(ctx context.Context, addr string) (*net.TCPAddr, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		return &net.TCPAddr{IP: net.IPv4zero, Port: number}, nil
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return &net.TCPAddr{IP: ips[0].IP, Zone: ips[0].Zone, Port: number}, nil
+}
