@@ -8,6 +8,9 @@
 // durable in the pool header. An answered flush request is as durable as the region's promise, which is never less than the claimant
 // and the configuration asked for. After a failed flush no seal is stored any more in that session, and the copy is marked Inconsistent.
 //
+// That is method GPSPM. A session with APM or FLUSH (method.go) makes bytes persistent without asking the target, which has granted that only
+// where it keeps the region's promise, and whose part is to end it.
+//
 // # How it works
 //
 // Each pool has one state machine (session.go, claim.go, takeover.go): Step takes an event and returns actions. It has no
