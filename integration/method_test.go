@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +15,14 @@ import (
 // no more than that, so no platform file is asked.
 func TestAPM_NoSends(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{replica: []string{`method = "apm"`}})
+	r := newRig(t, setup{replica: []string{`method = "apm"`}, config: quiet})
+	r.must(writeSync(r.path("cost"), make([]byte, 4096)))
+	before := targetsOf(r.status())[0]
+	r.must(overwriteSync(r.path("cost")))
+	after := targetsOf(r.status())[0]
+	if reads, writes := after.Reads-before.Reads, after.Writes-before.Writes; reads != 2 || writes != 3 {
+		t.Errorf("an overwrite and its fsync took %d WRITEs and %d READs, not 3 (data, record, seal) and 2", writes, reads)
+	}
 	for i := range 20 {
 		r.must(writeSync(r.path(fmt.Sprintf("f%d", i)), fmt.Appendf(nil, "content %d", i)))
 	}
@@ -57,6 +66,15 @@ func TestAPM_RefusedOnDisk(t *testing.T) {
 	r.pool, err = r.NewPool("a", r.Path("a.pool"), []stage.Replica{{Target: target, Set: set, Config: []string{`method = "flush"`}}})
 	r.must(err)
 	wantText(t, "mount with FLUSH", r.pool.Mount(), "cannot do RDMA FLUSH", `method = "auto"`)
+}
+
+func overwriteSync(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(bytes.Repeat([]byte{1}, 4096))
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func appendLine(path, line string) error {

@@ -428,7 +428,7 @@ func TestReplica_ReadAt(t *testing.T) {
 }
 
 func TestReplica_RequestsFail(t *testing.T) {
-	for status := wire.StatusVersion; status <= wire.StatusPoolSet; status++ {
+	for status := wire.StatusVersion; status <= wire.StatusMethod; status++ {
 		if status == wire.StatusFenced {
 			continue // has a state behind the text: see TestMachine_RefusalsOfClaim
 		}

@@ -57,6 +57,9 @@ func (r *Replica) logState(before, after State) {
 		log.WithError(err).Warnf("replica %v, was %v", after, before)
 		return
 	}
+	if after == InSync {
+		log = log.WithField("method", r.machine.grant.Method)
+	}
 	log.Infof("replica %v, was %v", after, before)
 }
 
