@@ -3,6 +3,7 @@ package replicate
 import (
 	"encoding/binary"
 
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -38,13 +39,16 @@ func (m *apm) room() bool { return true }
 
 func (m *apm) finish(j *job, u *named, n int) int {
 	sealed := u.last && j.seal != (pmem.Seal{})
-	if w, ok := lastWord(u.ranges); ok || !sealed {
+	if w, ok := lastWord(u.ranges); (ok || !sealed) && !(sealed && mutant.On(mutant.APMNoRead)) {
 		m.wrs[n] = m.proof(w)
 		n++
 	}
 	if sealed {
 		m.wrs[n], m.wrs[n+1] = m.seal(u.slot, j.seal), m.proof(pmem.Range{Off: j.seal.Off, Len: word})
 		n += 2
+		if mutant.On(mutant.APMNoLastRead) {
+			n--
+		}
 	}
 	m.wrs[n-1].Signaled = true
 	return n
@@ -57,7 +61,7 @@ func (m *apm) seal(slot int, s pmem.Seal) verbs.SendWR {
 	binary.LittleEndian.PutUint64(m.words.Bytes()[off:], s.Val)
 	m.fab.sent.write(1, word)
 	_, addr, rkey := m.Locate(s.Off, word)
-	return verbs.SendWR{ID: idProof, Op: verbs.OpWrite, Fence: true, Inline: m.inline, Local: verbs.SGE{MR: m.words, Off: off, Len: word},
+	return verbs.SendWR{ID: idProof, Op: verbs.OpWrite, Fence: !mutant.On(mutant.APMNoFence), Inline: m.inline, Local: verbs.SGE{MR: m.words, Off: off, Len: word},
 		RemoteAddr: addr, RKey: rkey}
 }
 

@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/verbs"
 )
@@ -36,6 +37,10 @@ func (m *flush) most() int { return 2 * unitWrites }
 func (m *flush) room() bool { return true }
 
 func (m *flush) finish(j *job, u *named, n int) int {
+	if u.last && j.seal != (pmem.Seal{}) && mutant.On(mutant.FlushEarly) {
+		m.wrs[n] = m.store(j.seal)
+		n++
+	}
 	first := n
 	for _, r := range u.ranges {
 		if r.Len > 0 {
@@ -55,7 +60,11 @@ func (m *flush) finish(j *job, u *named, n int) int {
 func (m *flush) persist(id uint64, r pmem.Range) verbs.SendWR {
 	m.fab.sent.flushes.Add(1)
 	_, addr, rkey := m.Locate(r.Off, r.Len)
-	return verbs.SendWR{ID: id, Op: verbs.OpFlush, Flush: verbs.FlushPersistent, Local: verbs.SGE{Len: r.Len}, RemoteAddr: addr, RKey: rkey}
+	kind := verbs.FlushPersistent
+	if mutant.On(mutant.FlushVisible) {
+		kind = verbs.FlushVisible
+	}
+	return verbs.SendWR{ID: id, Op: verbs.OpFlush, Flush: kind, Local: verbs.SGE{Len: r.Len}, RemoteAddr: addr, RKey: rkey}
 }
 
 func (m *flush) complete(wc *verbs.WC, u unit, out []outcome) ([]outcome, error) {
@@ -107,10 +116,18 @@ func (m *flush) postSeal(s pmem.Seal) error {
 	m.wrs[0] = m.store(s)
 	m.wrs[1] = m.persist(idSeal, pmem.Range{Off: s.Off, Len: word})
 	m.wrs[1].Signaled = true
+	if mutant.On(mutant.FlushNoSeal) {
+		m.wrs[1].Flush = verbs.FlushVisible
+	}
 	if err := m.qp.PostSend(m.wrs[:2]); err != nil {
 		return err
 	}
 	m.fab.sent.write(1, word)
 	m.pushUnit(unit{slots: 2})
 	return nil
+}
+
+func (m *flush) store(s pmem.Seal) verbs.SendWR {
+	_, addr, rkey := m.Locate(s.Off, word)
+	return verbs.SendWR{ID: idSeal, Op: verbs.OpAtomicWrite, Value: s.Val, RemoteAddr: addr, RKey: rkey}
 }

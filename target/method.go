@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -95,6 +96,9 @@ func (c *choice) againstAPM() string {
 		return ""
 	case pmem.PageCache:
 		return "the target's pool is an ordinary file, which only msync there makes durable"
+	}
+	if mutant.On(mutant.APMCaching) {
+		return ""
 	}
 	if c.Inbound == nil {
 		return "nothing declares that inbound bytes are persistent at the target"

@@ -10,7 +10,7 @@ import (
 
 // step is what crash images taken at one event of an fsync recover to.
 type step struct {
-	event    pmemtest.Event
+	event    string
 	old, new bool
 }
 
@@ -18,9 +18,9 @@ func (s step) String() string {
 	return fmt.Sprintf("%v:%s", s.event, map[[2]bool]string{{true, false}: "old", {false, true}: "new", {true, true}: "either"}[[2]bool{s.old, s.new}])
 }
 
-// steps runs one fsync of a file with new content and tells what a crash of copy leaves, event by event, beginning with the
+// steps runs one fsync of a file with new content on the machines of cfg and tells what a crash of copy leaves, event by event, beginning with the
 // drain. Equal neighbours count once.
-func steps(t *testing.T, setup Setup, mode pmemtest.Mode, copy string) (out []string) {
+func steps(t *testing.T, cfg Config, copy string) (out []string) {
 	t.Helper()
 	a := Path{0, 0}
 	ops := append(slices.Clone(prelude), Op{Kind: Write, A: a, Off: 5000, Len: 4000}, Op{Kind: Fsync, A: a}, Op{Kind: Deliver})
@@ -28,7 +28,8 @@ func steps(t *testing.T, setup Setup, mode pmemtest.Mode, copy string) (out []st
 	if share > 1 {
 		effort = Quick
 	}
-	w := newWorld(Config{Setup: setup, Mode: mode, Size: 1 << 20, Effort: effort, Ops: ops, Volume: sequenceConfig(0, nil, effort).Volume}, new(Counts))
+	cfg.Size, cfg.Effort, cfg.Ops, cfg.Volume = 1<<20, effort, ops, sequenceConfig(0, nil, effort).Volume
+	w := newWorld(cfg, new(Counts))
 	var all []step
 	noted := 0
 	var before uint64 // group that was there before the fsync
@@ -45,7 +46,7 @@ func steps(t *testing.T, setup Setup, mode pmemtest.Mode, copy string) (out []st
 		last := len(all) - 1
 		if last < 0 || c.events != noted {
 			noted = c.events
-			all = append(all, step{event: c.event})
+			all = append(all, step{event: w.what(c)})
 			last++
 		}
 		if s.lsn == before {
@@ -63,21 +64,35 @@ func steps(t *testing.T, setup Setup, mode pmemtest.Mode, copy string) (out []st
 	return slices.Compact(out)
 }
 
+// what names the present event of c: what the target sees of the fabric is the work request that was carried out.
+func (w *World) what(c *copyUnderTest) string {
+	if c.event == pmemtest.Observed && w.fabric != nil {
+		return w.fabric.Last().String()
+	}
+	return c.event.String()
+}
+
 // TestFsync_StateAtEachStep is the table of docs/durability.md: what each copy recovers to after a crash at step k of an fsync.
 func TestFsync_StateAtEachStep(t *testing.T) {
 	dax := []string{"flush:old", "fence:old", "seal store:either", "flush:either", "fence:new"}
+	gpspm := append([]string{"WRITE:old", "SEND:old"}, append(slices.Clone(dax), "SEND:new")...)
+	apm := []string{"WRITE:old", "READ:old", "WRITE:either", "READ:new"}
 	for _, c := range []struct {
-		what  string
-		setup Setup
-		mode  pmemtest.Mode
-		copy  string
-		want  []string
+		what string
+		cfg  Config
+		copy string
+		want []string
 	}{
-		{"local copy, DAX", Bare, pmemtest.Lines, "local copy", dax},
-		{"local copy, ordinary file", Bare, pmemtest.Pages, "local copy", []string{"flush:old", "fence:old", "seal store:either", "flush:new", "fence:new"}},
-		{"target, GPSPM", Mirrored, pmemtest.Lines, "target", append([]string{"observation:old"}, append(slices.Clone(dax), "observation:new")...)},
+		{"local copy, DAX", Config{}, "local copy", dax},
+		{"local copy, eADR", Config{Mode: pmemtest.EADR}, "local copy", dax},
+		{"local copy, ordinary file", Config{Mode: pmemtest.Pages}, "local copy", []string{"flush:old", "fence:old", "seal store:either", "flush:new", "fence:new"}},
+		{"target, GPSPM", Config{Setup: Mirrored}, "target", gpspm},
+		{"target, GPSPM, a device that stores into the cache", Config{Setup: Mirrored, Device: Caching}, "target", gpspm},
+		{"target, APM past the cache", mirror(Config{}.by(0)), "target", apm},
+		{"target, APM with eADR", mirror(Config{}.by(1)), "target", apm},
+		{"target, FLUSH", mirror(Config{}.by(2)), "target", []string{"WRITE:old", "FLUSH:old", "ATOMIC_WRITE:either", "FLUSH:new"}},
 	} {
-		if got := steps(t, c.setup, c.mode, c.copy); !slices.Equal(got, c.want) {
+		if got := steps(t, c.cfg, c.copy); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\nfound    %q\nexpected %q", c.what, got, c.want)
 		}
 	}

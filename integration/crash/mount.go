@@ -11,7 +11,6 @@ import (
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/replicate"
-	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs/region"
 	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
@@ -40,10 +39,7 @@ func (w *World) begin() {
 		return
 	}
 	b := &host{copyUnderTest: &copyUnderTest{name: "target", id: poolset.UUID{2}}}
-	w.fabric = verbstest.NewFabric(verbstest.Stepped)
-	if w.cfg.Unordered {
-		w.fabric.Reorder(w.rnd.IntN)
-	}
+	w.newFabric()
 	a.dev, b.dev = verbstest.Small(w.fabric.Device("a"), 2*region.MinChunk), verbstest.Small(w.fabric.Device("b"), region.MinChunk) // several chunks
 	a.line = origin
 	state := poolset.State{Seq: 1, Term: 1, Writer: a.id, Gen: 0x6e01, Flags: poolset.Clean}
@@ -187,7 +183,7 @@ func (w *World) attach(h, t *host) (err error, died bool) {
 	}
 	var replicas []initiator.Replica
 	if t != nil {
-		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, wire.GPSPM, mountWorld{w, l})
+		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, w.cfg.Method, mountWorld{w, l})
 		if err == nil {
 			err = l.stepper.Connect()
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pmemfs/pmemfs/internal/mutant"
+	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
 )
 
 // workload makes the configuration of a seed.
@@ -54,6 +55,33 @@ func starve(seed uint64, o Op) Config {
 // tight is the profile in which space is short.
 func tight(seed uint64) Config { return mirror(profiles[2].config(seed, 200)) }
 
+// apm, apmEADR and flush judge the target alone, with a method that leaves its CPU out.
+func apm(seed uint64) Config { return remote(seed).by(0) }
+
+func apmEADR(seed uint64) Config { return remote(seed).by(1) }
+
+func flush(seed uint64) Config { return remote(seed).by(2) }
+
+// caching lets a target choose whose device stores into a cache.
+func caching(seed uint64) Config {
+	c := remote(seed)
+	c.Mode, c.Device = pmemtest.Lines, Caching
+	return c
+}
+
+// overwrites are fsyncs of the same bytes, one behind the other, at a target whose device places Writes in any order.
+func overwrites(seed uint64) Config {
+	c := remote(seed)
+	c.Unordered, c.Ops = true, []Op{{Kind: Create}, {Kind: Write, Len: 40000}, {Kind: Sync}, {Kind: Deliver}}
+	for range 10 {
+		for i := range uint32(20) {
+			c.Ops = append(c.Ops, Op{Kind: Write, Off: 2000 * i, Len: 100})
+		}
+		c.Ops = append(c.Ops, Op{Kind: Fsync})
+	}
+	return c
+}
+
 // mutants are the faults, with the workloads each of which must see them.
 var mutants = []struct {
 	fault     mutant.Name
@@ -84,6 +112,14 @@ var mutants = []struct {
 	{mutant.OldSnapshot, []workload{bare, lives}},
 	{mutant.AckBeforeTarget, []workload{mirrored}},
 	{mutant.TargetSealFirst, []workload{remote}},
+	{mutant.APMNoFence, []workload{apm, apmEADR}},
+	{mutant.APMNoRead, []workload{apm, apmEADR}},
+	{mutant.APMNoLastRead, []workload{apm, apmEADR}},
+	{mutant.APMCaching, []workload{caching}},
+	{mutant.FlushVisible, []workload{flush}},
+	{mutant.FlushEarly, []workload{flush}},
+	{mutant.FlushNoSeal, []workload{flush}},
+	{mutant.Overlap, []workload{overwrites}},
 	{mutant.NoInconsistent, []workload{lives}},
 	{mutant.NoFencing, []workload{lives}},
 	{mutant.StateInPlace, []workload{lives}},

@@ -96,7 +96,7 @@ func Lives(seed uint64, n int) Config {
 	cfg := Random(seed, n)
 	rnd := rand.New(rand.NewPCG(seed, 0x6c6976))
 	cfg.Setup, cfg.Mounts = Mirrored, true
-	cfg.Unordered = rnd.IntN(4) == 0
+	cfg.Unordered, cfg.Early = rnd.IntN(4) == 0, rnd.IntN(4) == 0
 	return cfg.with(rnd, PowerLoss, PowerLoss, Restart, TargetLoss, TargetLoss, Promote, Unmount, LinkLoss, LinkLoss)
 }
 
@@ -123,6 +123,9 @@ func Disks(seed uint64, n int) Config {
 	cfg.Mode, cfg.Mounts = pmemtest.Pages, true
 	return cfg.with(rand.New(rand.NewPCG(seed, 0x6469)), DiskLoss, DiskLoss, PowerLoss, Restart, TargetLoss)
 }
+
+// Methods are lives in which the target's CPU has no part in a drain.
+func Methods(seed uint64, n int) Config { return Lives(seed, n).by(seed) }
 
 // Repeats are lives in which frames of the control connection arrive twice.
 func Repeats(seed uint64, n int) Config {

@@ -28,6 +28,7 @@ var kindsOfRuns = map[string]func(seed uint64) Config{
 	"lives":      func(s uint64) Config { return Lives(s, 100) },
 	"restarts":   Restarts,
 	"refill":     Refill,
+	"methods":    func(s uint64) Config { return Methods(s, 100) },
 	"repeats":    func(s uint64) Config { return Repeats(s, 100) },
 	"disks":      func(s uint64) Config { return Disks(s, 100) },
 	"long":       func(s uint64) Config { return mirror(Random(s, 1000)) },

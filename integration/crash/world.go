@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/fs/volume"
 	"github.com/pmemfs/pmemfs/internal/pmem/pmemtest"
+	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
 
@@ -38,6 +39,11 @@ type Config struct {
 	Mounts bool
 	// Unordered lets the fabric place Writes in any order where a Send does not separate them.
 	Unordered bool
+	// Method of persistency that the mount asks for; 0: the target chooses.
+	Method wire.Method
+	Device Device
+	// Early lets the completions of Writes and Sends come before their bytes are fetched.
+	Early bool
 	// Repeat lets frames of the control connection arrive twice.
 	Repeat bool
 	// Blind names copies that are not judged.

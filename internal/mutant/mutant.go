@@ -40,6 +40,18 @@ const (
 	RenameNotWhole   Name = "a rename over a file does not take the content of its source along"
 )
 
+// The methods of persistency without a CPU of the target.
+const (
+	APMNoFence    Name = "APM: the seal is not fenced"
+	APMNoRead     Name = "APM: the seal is written before a READ has proven the ranges"
+	APMNoLastRead Name = "APM: a drain ends before a READ has proven the seal"
+	APMCaching    Name = "APM is accepted where inbound bytes stay in a cache that is lost"
+	FlushVisible  Name = "FLUSH: the type is visible instead of persistent"
+	FlushEarly    Name = "FLUSH: the seal is stored before the FLUSH of the ranges has completed"
+	FlushNoSeal   Name = "FLUSH: the seal is not flushed"
+	Overlap       Name = "two drains that write the same bytes are under way on a device that does not place in order"
+)
+
 // The pipeline, the pool header, and the two ends of a lane.
 const (
 	SuperAhead      Name = "a super goes to a target before its group is sealed on the local copy"

@@ -11,6 +11,10 @@ import (
 // most of them (log records, tree nodes) are read again soon.
 const streamMin = 4096
 
+// publish orders what Copy and Zero have stored past the cache before whatever the caller does next: without it a device that is told of the bytes
+// may still read the old ones. It is a variable so that a test can see it called.
+var publish = storeFence
+
 // Guard runs fn and turns a fault on the memory of an open region into a *FaultError. Every other panic passes through,
 // and so does a fault elsewhere. fn must be able to stop at any load or store: it holds no lock and leaves nothing half done.
 //
@@ -36,7 +40,7 @@ func Copy(dst, src []byte) (err error) {
 	for p := range pieces(len(src)) {
 		stream(dst[p.lo:p.hi], src[p.lo:p.hi])
 	}
-	storeFence()
+	publish()
 	return nil
 }
 
@@ -60,7 +64,7 @@ func Zero(b []byte) (err error) {
 	for p := range pieces(len(b)) {
 		streamZero(b[p.lo:p.hi])
 	}
-	storeFence()
+	publish()
 	return nil
 }
 

@@ -121,6 +121,44 @@ func TestStreamOfEveryAlignment(t *testing.T) {
 	}
 }
 
+// What goes past the cache is fenced before Copy and Zero return, behind the last byte; shorter runs need no fence.
+func TestCopyAndZeroPublishWhatTheyStream(t *testing.T) {
+	saved := publish
+	defer func() { publish = saved }()
+	const most = 3*pieceLen + 100
+	dst, src, zeros, old := make([]byte, most), make([]byte, most), make([]byte, most), bytes.Repeat([]byte{0xEE}, most)
+	fill(newRand(t), src)
+	for _, n := range []int{1, streamMin - 1, streamMin, most} {
+		for name, c := range map[string]struct {
+			op   func() error
+			want []byte
+		}{
+			"Copy": {func() error { return Copy(dst[:n], src[:n]) }, src},
+			"Zero": {func() error { return Zero(dst[:n]) }, zeros},
+		} {
+			copy(dst, old)
+			fences := 0
+			publish = func() {
+				fences++
+				if !bytes.Equal(dst[:n], c.want[:n]) {
+					t.Errorf("%s of %d bytes: fenced before all of them were stored", name, n)
+				}
+				saved()
+			}
+			if err := c.op(); err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			if n >= streamMin && !raceEnabled {
+				want = 1
+			}
+			if fences != want {
+				t.Errorf("%s of %d bytes: %d fences, want %d", name, n, fences, want)
+			}
+		}
+	}
+}
+
 func TestCopyRefusesAShortDestination(t *testing.T) {
 	if err := Copy(make([]byte, 3), make([]byte, 4)); err == nil {
 		t.Error("Copy: no error")
