@@ -126,8 +126,3 @@ func (m *flush) postSeal(s pmem.Seal) error {
 	m.pushUnit(unit{slots: 2})
 	return nil
 }
-
-func (m *flush) store(s pmem.Seal) verbs.SendWR {
-	_, addr, rkey := m.Locate(s.Off, word)
-	return verbs.SendWR{ID: idSeal, Op: verbs.OpAtomicWrite, Value: s.Val, RemoteAddr: addr, RKey: rkey}
-}

@@ -2,6 +2,7 @@ package crash
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -34,6 +35,14 @@ func each(t *testing.T, c *Counts, specs []Spec, config func(Spec) Config) {
 	wg.Wait()
 }
 
+// specsOf are runs of these lists, by their numbers.
+func specsOf(kind string, lists [][]Op) (specs []Spec) {
+	for i := range lists {
+		specs = append(specs, Spec{kind, uint64(i)})
+	}
+	return specs
+}
+
 // random are n runs of a kind.
 func random(kind string, n uint64) (specs []Spec) {
 	for seed := range n {
@@ -46,16 +55,14 @@ func random(kind string, n uint64) (specs []Spec) {
 // or two copies and one or many lives.
 func TestCrash(t *testing.T) {
 	var c Counts
+	lists := slices.Collect(sequences(2, false))
 	t.Run("pairs", func(t *testing.T) {
-		var lists [][]Op
-		var specs []Spec
-		for ops := range sequences(2, false) {
-			specs = append(specs, Spec{"pair", uint64(len(lists))})
-			lists = append(lists, ops)
-		}
-		each(t, &c, specs, func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light) })
+		each(t, &c, specsOf("pair", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light) })
 	})
-	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "disks": 12, "restarts": 8, "repeats": 12, "refill": 4, "long-lives": 2} {
+	t.Run("pairs without the target's CPU", func(t *testing.T) {
+		each(t, &c, specsOf("pair-methods", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light).silent(s.Seed) })
+	})
+	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "disks": 12, "restarts": 8, "repeats": 12, "methods": 24, "refill": 4, "long-lives": 2} {
 		if share > 1 && kind == "long-lives" {
 			continue
 		}

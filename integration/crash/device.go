@@ -34,6 +34,14 @@ func (cfg Config) by(n uint64) Config {
 	return cfg
 }
 
+// silent is a configuration in which the target's CPU has no part in a drain, with one of the methods. The local copy, to which that makes no difference,
+// is not judged.
+func (cfg Config) silent(n uint64) Config {
+	cfg = cfg.by(n)
+	cfg.Blind = "local copy"
+	return cfg
+}
+
 // newFabric makes a fabric of devices as configured. Where the target's CPU has no part in a drain, work requests may overtake what does not hold them back.
 func (w *World) newFabric() {
 	f := verbstest.NewFabric(verbstest.Stepped)

@@ -12,6 +12,8 @@
 //
 // # Images
 //
+// What devices place is visible at once, and persistent when the target's CPU has flushed it, a FLUSH, or where Config.Device says so a READ (device.go).
+//
 // At each flush, fence, seal store, sync, and placed work request the images of that copy are enumerated: each cache line, or each sector of an ordinary file,
 // holds what is durable for sure or anything stored since. Equal images are judged once.
 //

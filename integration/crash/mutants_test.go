@@ -56,11 +56,11 @@ func starve(seed uint64, o Op) Config {
 func tight(seed uint64) Config { return mirror(profiles[2].config(seed, 200)) }
 
 // apm, apmEADR and flush judge the target alone, with a method that leaves its CPU out.
-func apm(seed uint64) Config { return remote(seed).by(0) }
+func apm(seed uint64) Config { return mirrored(seed).silent(0) }
 
-func apmEADR(seed uint64) Config { return remote(seed).by(1) }
+func apmEADR(seed uint64) Config { return mirrored(seed).silent(1) }
 
-func flush(seed uint64) Config { return remote(seed).by(2) }
+func flush(seed uint64) Config { return mirrored(seed).silent(2) }
 
 // caching lets a target choose whose device stores into a cache.
 func caching(seed uint64) Config {
@@ -176,6 +176,17 @@ func TestReduce(t *testing.T) {
 	}
 	if Run(short.Config, new(Counts)) == nil {
 		t.Error("what is left does not fail")
+	}
+}
+
+// TestMutants_NoneIsOn: what the workloads made for one fault show is that fault.
+func TestMutants_NoneIsOn(t *testing.T) {
+	for name, w := range map[string]workload{"apm": apm, "apmEADR": apmEADR, "flush": flush, "caching": caching, "overwrites": overwrites} {
+		for seed := uint64(1); seed <= 3; seed++ {
+			if f := Run(w(seed), new(Counts)); f != nil {
+				t.Errorf("%s, seed %d: %v", name, seed, f)
+			}
+		}
 	}
 }
 

@@ -22,21 +22,22 @@ var Full = pmemtest.Effort{Subsets: 12, Singles: 1 << 20, Pairs: 24, Random: 200
 
 // kindsOfRuns are the workloads by name. The seed of a sequence is its number.
 var kindsOfRuns = map[string]func(seed uint64) Config{
-	"bare":       func(s uint64) Config { return Random(s, 100) },
-	"mirrored":   func(s uint64) Config { return mirror(Random(s, 100)) },
-	"bare-lives": func(s uint64) Config { return BareLives(s, 100) },
-	"lives":      func(s uint64) Config { return Lives(s, 100) },
-	"restarts":   Restarts,
-	"refill":     Refill,
-	"methods":    func(s uint64) Config { return Methods(s, 100) },
-	"repeats":    func(s uint64) Config { return Repeats(s, 100) },
-	"disks":      func(s uint64) Config { return Disks(s, 100) },
-	"long":       func(s uint64) Config { return mirror(Random(s, 1000)) },
-	"long-lives": func(s uint64) Config { return Lives(s, 1000) },
-	"full":       func(s uint64) Config { return thorough(mirror(Random(s, 12))) },
-	"full-lives": func(s uint64) Config { return thorough(Lives(s, 24)) },
-	"pair":       func(s uint64) Config { return nth(s, 2, false, Quick) },
-	"triple":     func(s uint64) Config { return nth(s, 3, true, Quick) },
+	"bare":         func(s uint64) Config { return Random(s, 100) },
+	"mirrored":     func(s uint64) Config { return mirror(Random(s, 100)) },
+	"bare-lives":   func(s uint64) Config { return BareLives(s, 100) },
+	"lives":        func(s uint64) Config { return Lives(s, 100) },
+	"restarts":     Restarts,
+	"refill":       Refill,
+	"methods":      func(s uint64) Config { return Methods(s, 100) },
+	"repeats":      func(s uint64) Config { return Repeats(s, 100) },
+	"disks":        func(s uint64) Config { return Disks(s, 100) },
+	"long":         func(s uint64) Config { return mirror(Random(s, 1000)) },
+	"long-lives":   func(s uint64) Config { return Lives(s, 1000) },
+	"full":         func(s uint64) Config { return thorough(mirror(Random(s, 12))) },
+	"full-lives":   func(s uint64) Config { return thorough(Lives(s, 24)) },
+	"pair":         func(s uint64) Config { return nth(s, 2, false, Quick) },
+	"pair-methods": func(s uint64) Config { return nth(s, 2, false, Quick).silent(s) },
+	"triple":       func(s uint64) Config { return nth(s, 3, true, Quick) },
 }
 
 func mirror(c Config) Config {
