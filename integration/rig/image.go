@@ -41,7 +41,7 @@ var guestModules = []string{
 }
 
 // writeImage makes the initramfs of the guest: no disk, everything in memory. The jobs and the programs under test come in through a shared directory.
-func writeImage(ctx context.Context, to, root string, k *kernel, siw string) error {
+func writeImage(ctx context.Context, to, root string, k *kernel, d drivers) error {
 	t := initramfs{}
 	for _, d := range []string{"/proc", "/sys", "/dev", "/tmp", "/run/netns", "/host", "/src", "/mnt", "/root", "/var/lib", "/var/tmp", "/etc/pmemfs"} {
 		t.dir(d)
@@ -60,7 +60,7 @@ func writeImage(ctx context.Context, to, root string, k *kernel, siw string) err
 	if err := addUserland(ctx, t, root); err != nil {
 		return err
 	}
-	if err := addModules(ctx, t, k, siw, filepath.Dir(to)); err != nil {
+	if err := addModules(ctx, t, k, d, filepath.Dir(to)); err != nil {
 		return err
 	}
 	return t.write(to)
@@ -150,7 +150,7 @@ func addELF(t initramfs, root, name, from string) error {
 }
 
 // addModules adds modules, not compressed, and an index of them. Scratch is a directory to work in.
-func addModules(ctx context.Context, t initramfs, k *kernel, siw, scratch string) error {
+func addModules(ctx context.Context, t initramfs, k *kernel, d drivers, scratch string) error {
 	dir, err := os.MkdirTemp(scratch, "modules-")
 	if err != nil {
 		return err
@@ -171,8 +171,17 @@ func addModules(ctx context.Context, t initramfs, k *kernel, siw, scratch string
 			return err
 		}
 	}
-	if siw != "" {
-		if err := plainCopy(ctx, filepath.Join(base, "extra/siw.ko"), siw); err != nil {
+	if d.siw != "" {
+		if err := plainCopy(ctx, filepath.Join(base, "extra/siw.ko"), d.siw); err != nil {
+			return err
+		}
+	}
+	if d.rxe != "" {
+		stock := filepath.Join(base, "kernel", driverSource, "rxe/rdma_rxe.ko")
+		if err := t.copy("/rdma_rxe.unmended.ko", stock); err != nil {
+			return err
+		}
+		if err := plainCopy(ctx, stock, d.rxe); err != nil {
 			return err
 		}
 	}

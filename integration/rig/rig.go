@@ -103,7 +103,7 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 		return nil, err
 	}
 	image := filepath.Join(work, "initramfs")
-	if err := writeImage(ctx, image, g.root, g.kernel, g.siw); err != nil {
+	if err := writeImage(ctx, image, g.root, g.kernel, g.drivers); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(o.Out, "built programs and guest in %.1f s\n", time.Since(step).Seconds())
@@ -163,8 +163,8 @@ func writeJobs(s share) error {
 // guest is what all guests are made of.
 type guest struct {
 	kernel  *kernel
-	root    string   // of the userland
-	siw     string   // siw.ko; "": it could not be built
+	root    string // of the userland
+	drivers drivers
 	devices []string // types of RDMA device that it has
 }
 
@@ -193,7 +193,7 @@ func prepare(ctx context.Context, o Options) (*guest, error) {
 	return g, err
 }
 
-// assemble gets kernel, userland and siw.
+// assemble gets kernel, userland and drivers.
 func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error) {
 	main, security, err := mirrors(ctx)
 	if err != nil {
@@ -226,12 +226,12 @@ func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error
 		return nil, err
 	}
 	err = withLists(ctx, from, func() (err error) {
-		g.siw, err = buildSiw(ctx, c, from, g.kernel)
+		g.drivers, err = buildDrivers(ctx, c, from, g.kernel)
 		return err
 	})
 	if err != nil && !o.Require && !old {
 		c.log("siw could not be built: %v", err)
-		g.siw, g.devices, err = "", []string{"rxe"}, nil
+		g.devices, err = []string{"rxe"}, nil
 	}
 	return g, err
 }
