@@ -60,7 +60,7 @@ func (m *apm) seal(slot int, s pmem.Seal) verbs.SendWR {
 	off := uint64(slot) * word
 	binary.LittleEndian.PutUint64(m.words.Bytes()[off:], s.Val)
 	m.fab.sent.write(1, word)
-	_, addr, rkey := m.Locate(s.Off, word)
+	addr, rkey := m.remote.At(s.Off)
 	return verbs.SendWR{ID: idProof, Op: verbs.OpWrite, Fence: !mutant.On(mutant.APMNoFence), Inline: m.inline, Local: verbs.SGE{MR: m.words, Off: off, Len: word},
 		RemoteAddr: addr, RKey: rkey}
 }
@@ -68,11 +68,12 @@ func (m *apm) seal(slot int, s pmem.Seal) verbs.SendWR {
 // proof is a READ of r, at most a word.
 func (m *apm) proof(r pmem.Range) verbs.SendWR {
 	m.fab.sent.reads.Add(1)
-	_, addr, rkey := m.Locate(r.Off, r.Len)
+	addr, rkey := m.remote.At(r.Off)
 	return verbs.SendWR{ID: idProof, Op: verbs.OpRead, Local: verbs.SGE{MR: m.words, Off: MaxInFlight * word, Len: r.Len}, RemoteAddr: addr, RKey: rkey}
 }
 
 func (m *apm) complete(_ *verbs.WC, u unit, out []outcome) ([]outcome, error) {
+	m.release(u.mark)
 	if !u.last {
 		return append(out, outcome{kind: outProgress}), nil
 	}

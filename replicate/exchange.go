@@ -118,6 +118,8 @@ func checkGrant(g *wire.Grant, size uint64, claimed wire.Methods) error {
 		return fmt.Errorf("it grants the persistency %v, and of %v one was asked for: %w", g.Method, claimed, wire.StatusVersion)
 	case g.PoolSize < size:
 		return fmt.Errorf("it grants %d of %d bytes: %w", g.PoolSize, size, wire.StatusTooSmall)
+	case len(g.Chunks) == 0 && (g.Staging.Len == 0 || g.Method != wire.GPSPM):
+		return fmt.Errorf("it grants a pool that is out of reach, with %v and a staging area of %d bytes: %w", g.Method, g.Staging.Len, wire.StatusBadRequest)
 	case g.Credits == 0 || g.MaxRanges < wire.MaxRanges:
 		return fmt.Errorf("it grants %d credits and %d ranges per request: %w", g.Credits, g.MaxRanges, wire.StatusBadRequest)
 	}

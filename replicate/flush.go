@@ -59,7 +59,7 @@ func (m *flush) finish(j *job, u *named, n int) int {
 
 func (m *flush) persist(id uint64, r pmem.Range) verbs.SendWR {
 	m.fab.sent.flushes.Add(1)
-	_, addr, rkey := m.Locate(r.Off, r.Len)
+	addr, rkey := m.remote.At(r.Off)
 	kind := verbs.FlushPersistent
 	if mutant.On(mutant.FlushVisible) {
 		kind = verbs.FlushVisible
@@ -68,6 +68,7 @@ func (m *flush) persist(id uint64, r pmem.Range) verbs.SendWR {
 }
 
 func (m *flush) complete(wc *verbs.WC, u unit, out []outcome) ([]outcome, error) {
+	m.release(u.mark)
 	switch {
 	case wc.ID == idSeal:
 		m.sealing = false
@@ -107,7 +108,7 @@ func (m *flush) advance(out []outcome) ([]outcome, error) {
 }
 
 func (m *flush) store(s pmem.Seal) verbs.SendWR {
-	_, addr, rkey := m.Locate(s.Off, word)
+	addr, rkey := m.remote.At(s.Off)
 	return verbs.SendWR{ID: idSeal, Op: verbs.OpAtomicWrite, Value: s.Val, RemoteAddr: addr, RKey: rkey}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
 )
@@ -28,15 +29,29 @@ type gpspm struct {
 
 	credits     uint64
 	sent, taken uint64
-	silent      int              // Sends since the last one that asked
-	asked       [maxAnswers]bool // ring: whether the answered Send was the last of its drain
+	silent      int               // Sends since the last one that asked
+	marks       [maxCredits]marks // of the Sends: what they use of bounce buffers ends there
+	asked       [maxAnswers]asked // ring
 	askHead     int
 	askN        int
+	fetching    pmem.Range // to be fetched or on its way; Len 0: none
+	fetchAsked  bool       // on its way
 
 	msg  wire.Flush
 	ans  wire.FlushAnswer
 	recv [1]verbs.RecvWR
+
+	fetched [1]pmem.Range // of the message that asks for it
 }
+
+// asked is what a Send that asked for an answer was.
+type asked uint8
+
+const (
+	askedMiddle asked = iota // of a drain
+	askedLast                // of a drain
+	askedFetch
+)
 
 func (m *gpspm) open() (err error) {
 	if m.sends, err = m.buffer(maxCredits*wire.MaxFlush, 0); err != nil {
@@ -72,22 +87,65 @@ func (m *gpspm) room() bool { return m.sent-m.taken < m.credits && m.askN < maxA
 // finish adds the Send. The one that uses the last credit asks for an answer, and so does every answerEvery-th of a long drain.
 func (m *gpspm) finish(j *job, u *named, n int) int {
 	m.silent++
-	ask := u.last || m.sent+1-m.taken == m.credits || m.silent == answerEvery
-	m.msg = wire.Flush{Seq: j.seq, Session: m.session, Answer: ask, Ranges: u.ranges}
+	m.msg = wire.Flush{Seq: j.seq, Session: m.session, Ranges: u.ranges}
+	m.msg.Answer = u.last || m.sent+1-m.taken == m.credits || m.silent == answerEvery
+	what := askedMiddle
 	if u.last {
-		m.msg.Seal = j.seal
+		m.msg.Seal, what = j.seal, askedLast
 	}
-	off := m.sent % m.credits * wire.MaxFlush
+	if m.staging != nil {
+		m.msg.Stage, m.msg.StageAt = wire.Staged, u.stage
+	}
+	m.wrs[n] = m.send(what)
+	return n + 1
+}
+
+// send is the Send of m.msg.
+func (m *gpspm) send(what asked) verbs.SendWR {
+	slot := m.sent % m.credits
+	off := slot * wire.MaxFlush
 	size := m.msg.Encode(m.sends.Bytes()[off:])
-	m.wrs[n] = verbs.SendWR{ID: idSend, Op: verbs.OpSend, Signaled: true, Local: verbs.SGE{MR: m.sends, Off: off, Len: uint64(size)}}
-	m.fab.sent.send(ask)
+	m.fab.sent.send(m.msg.Answer)
+	m.marks[slot] = m.lane.marks()
 	m.sent++
-	if ask {
+	if m.msg.Answer {
 		m.silent = 0
-		m.asked[(m.askHead+m.askN)%maxAnswers] = u.last
+		m.asked[(m.askHead+m.askN)%maxAnswers] = what
 		m.askN++
 	}
-	return n + 1
+	return verbs.SendWR{ID: idSend, Op: verbs.OpSend, Signaled: true, Local: verbs.SGE{MR: m.sends, Off: off, Len: uint64(size)}}
+}
+
+// fetch asks the target to copy r from its pool into the staging area, now or when there is a credit. The READ follows its answer.
+func (m *gpspm) fetch(r pmem.Range) error {
+	m.fetching, m.fetchAsked = r, false
+	return m.askFetch()
+}
+
+// askFetch sends what fetch has to ask, if it can.
+func (m *gpspm) askFetch() error {
+	if m.fetching.Len == 0 || m.fetchAsked || !m.room() {
+		return nil
+	}
+	m.fetched[0] = m.fetching
+	m.msg = wire.Flush{Session: m.session, Answer: true, Stage: wire.Fetch, StageAt: m.fetchAt(), Ranges: m.fetched[:]}
+	m.wrs[0] = m.send(askedFetch)
+	if err := m.qp.PostSend(m.wrs[:1]); err != nil {
+		return err
+	}
+	m.pushUnit(unit{slots: 1})
+	m.fetchAsked = true
+	return nil
+}
+
+// fetchAnswered posts the READ of what was fetched.
+func (m *gpspm) fetchAnswered() error {
+	r := m.fetching
+	m.fetching = pmem.Range{}
+	if m.ans.Status != wire.FlushOK {
+		return fmt.Errorf("reading %d bytes at offset %d: %w", r.Len, r.Off, m.ans.Status)
+	}
+	return m.postRead(r.Len, m.area.Base+m.fetchAt(), m.area.RKey)
 }
 
 // complete handles an answer. The completion of a Send says nothing about the target.
@@ -95,10 +153,17 @@ func (m *gpspm) complete(wc *verbs.WC, _ unit, out []outcome) ([]outcome, error)
 	if wc.Op != verbs.OpRecv {
 		return out, nil
 	}
-	last, err := m.answer(wc)
+	what, err := m.answer(wc)
 	if err != nil {
 		return out, err
 	}
+	if what == askedFetch {
+		return append(out, outcome{kind: outProgress}), m.fetchAnswered()
+	}
+	if err := m.askFetch(); err != nil {
+		return out, err
+	}
+	last := what == askedLast
 	j, a := &m.jobs[m.head], &m.ans
 	if a.Seq != j.seq {
 		return out, fmt.Errorf("answer to drain %d, drain %d is the oldest: %w", a.Seq, j.seq, wire.ErrCorrupt)
@@ -109,23 +174,26 @@ func (m *gpspm) complete(wc *verbs.WC, _ unit, out []outcome) ([]outcome, error)
 	return append(out, m.ended(outcome{status: a.Status, where: a.Where, term: a.Term})), nil
 }
 
-// answer takes one flush answer into m.ans, posts its receive again, and tells whether its Send was the last one of its drain.
-func (m *gpspm) answer(wc *verbs.WC) (last bool, err error) {
+// answer takes one flush answer into m.ans, posts its receive again, and tells what its Send was.
+func (m *gpspm) answer(wc *verbs.WC) (what asked, err error) {
 	i := wc.ID >> idBits
 	off := i * wire.AnswerSize
 	if wc.Len > wire.AnswerSize {
-		return false, errors.New("the target's answer is too long: run the same release of pmemfs on both sides")
+		return 0, errors.New("the target's answer is too long: run the same release of pmemfs on both sides")
 	}
 	a := &m.ans
 	if err := a.Decode(m.recvs.Bytes()[off : off+uint64(wc.Len)]); err != nil {
-		return false, err
+		return 0, err
 	}
 	if m.askN == 0 || a.Taken < m.taken || a.Taken > m.sent {
-		return false, fmt.Errorf("answer to drain %d covers %d Sends of %d, or was not asked for: %w", a.Seq, a.Taken, m.sent, wire.ErrCorrupt)
+		return 0, fmt.Errorf("answer to drain %d covers %d Sends of %d, or was not asked for: %w", a.Seq, a.Taken, m.sent, wire.ErrCorrupt)
+	}
+	if a.Taken > m.taken {
+		m.release(m.marks[(a.Taken-1)%m.credits])
 	}
 	m.taken = a.Taken
-	last = m.asked[m.askHead]
+	what = m.asked[m.askHead]
 	m.askHead = (m.askHead + 1) % maxAnswers
 	m.askN--
-	return last, m.postRecv(i)
+	return what, m.postRecv(i)
 }

@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,30 +41,54 @@ const (
 	idBits = 3
 )
 
-// fabric is what all lanes of a replica share: the protection domain and the registered local memory.
-type fabric struct {
-	dev   verbs.Device
-	pd    verbs.PD
-	local *region.Chunks // pool offset 0 is byte 0
-	sent  traffic
+// memory is the local pool: pool offset 0 is byte 0. A pmem.Region is one.
+type memory interface {
+	Bytes() []byte
+	Kind() pmem.Kind
 }
 
-// newFabric registers local, which is of kind k, as what lanes send from.
-func newFabric(dev verbs.Device, local []byte, k pmem.Kind, log logrus.FieldLogger) (*fabric, error) {
+// fabric is what all lanes of a replica share: the protection domain and the registered local memory.
+type fabric struct {
+	dev    verbs.Device
+	pd     verbs.PD
+	pool   memory         // with bounce it belongs to whoever may call the methods of lanes
+	local  *region.Chunks // the pool; nil: it is out of the device's reach
+	bounce verbs.MR       // takes its place, as the source of WRITEs; nil: there is none
+	sent   traffic
+}
+
+// newFabric registers pool as what lanes send from, or bounce bytes of a buffer if the device cannot have it, unless bounce is 0.
+func newFabric(dev verbs.Device, pool memory, bounce uint64, log logrus.FieldLogger) (*fabric, error) {
 	pd, err := dev.AllocPD()
 	if err != nil {
 		return nil, fmt.Errorf("device %s: protection domain: %w", dev.Name(), err)
 	}
-	f := &fabric{dev: dev, pd: pd}
-	if f.local, err = region.Register(region.Config{Device: dev, PD: pd, Log: log}, local, k); err != nil {
+	f := &fabric{dev: dev, pd: pd, pool: pool}
+	f.local, err = region.Register(region.Config{Device: dev, PD: pd, Log: log}, pool.Bytes(), pool.Kind())
+	if kind, ok := errors.AsType[*region.KindError](err); ok && bounce > 0 {
+		log.Warnf("the local pool is sent through bounce buffers of %d MiB: %v", bounce>>20, kind)
+		f.bounce, err = region.NewBuffer(dev, pd, bounce, 0)
+	}
+	if err != nil {
 		pd.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
+// extend makes lanes reach the pool as far as it goes by now. It may take long, and may run beside the lanes. Afterwards f.pool is set.
+func (f *fabric) extend(pool memory) error {
+	if f.local == nil {
+		return nil
+	}
+	return f.local.Extend(pool.Bytes(), pool.Kind())
+}
+
 func (f *fabric) close() {
-	f.local.Close()
+	if f.local != nil {
+		f.local.Close()
+	}
+	deregister(f.bounce)
 	f.pd.Close()
 }
 
@@ -90,8 +115,9 @@ type job struct {
 
 // unit is what one signaled work request of the send queue ends.
 type unit struct {
-	slots int  // places in the send queue: its own and those of the unsignaled ones before it
-	last  bool // of its drain
+	slots int   // places in the send queue: its own and those of the unsignaled ones before it
+	last  bool  // of its drain
+	mark  marks // what it uses of bounce buffers ends here
 }
 
 // outcome is what reap found.
@@ -125,6 +151,10 @@ type lane struct {
 	window  int // drains on the wire at a time
 	how     method
 
+	source  *ring     // of the bounce buffer here; nil: WRITEs send from the pool
+	staging *ring     // of the target's staging area; nil: WRITEs place bytes in the pool
+	area    wire.Area // that staging area
+
 	bounce verbs.MR // sink of READs
 
 	jobs          [MaxInFlight]job // ring of n, head is the oldest; full of them are wholly on the wire
@@ -143,8 +173,9 @@ type lane struct {
 	wcs    [16]verbs.WC
 }
 
-// newLane makes the queue pair and what the granted method needs. Size is no more than what is registered.
-func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
+// newLane makes the queue pair and what the granted method needs. Size is no more than what is registered. The lane is one of so many that share the
+// target's staging area.
+func newLane(fab *fabric, g *wire.Grant, size uint64, number, of int) (*lane, error) {
 	l := &lane{fab: fab, session: g.Session, size: size, scratch: g.Scratch, free: sendDepth, window: MaxInFlight}
 	if !fab.dev.Caps().OrderedPlace && !mutant.On(mutant.Overlap) {
 		// Two drains may write the same bytes. Without in-order placement the second must wait for the proof of the first.
@@ -152,7 +183,11 @@ func newLane(fab *fabric, g *wire.Grant, size uint64) (*lane, error) {
 	}
 	l.regrant(g)
 	l.how = newMethod(l, g)
-	if err := l.open(); err != nil {
+	err := l.bounceAt(g, number, of)
+	if err == nil {
+		err = l.open()
+	}
+	if err != nil {
 		l.close()
 		return nil, err
 	}

@@ -294,10 +294,10 @@ const (
 
 func newOrder(t *testing.T, m wire.Method, caps verbs.Caps) *order {
 	o := &order{t: t, dev: &orderDevice{caps: caps}}
-	fab, err := newFabric(o.dev, make([]byte, orderSize), pmem.Heap, silent())
+	fab, err := newFabric(o.dev, ordinary(make([]byte, orderSize)), 0, silent())
 	must(t, err)
 	r := wire.Region{PoolSize: orderSize, ChunkSize: 2 << 20, Chunks: []wire.Chunk{{Base: orderBase + wire.FirstOffset, RKey: 7}, {Base: orderBase + 2<<20, RKey: 8}}}
-	o.lane, err = newLane(fab, &wire.Grant{Session: 1, Region: r, Credits: 64, Method: m}, orderSize)
+	o.lane, err = newLane(fab, &wire.Grant{Session: 1, Region: r, Credits: 64, Method: m}, orderSize, 0, 1)
 	must(t, err)
 	return o
 }

@@ -3,6 +3,7 @@ package replicate
 import (
 	"fmt"
 
+	"github.com/pmemfs/pmemfs/internal/mutant"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -19,6 +20,9 @@ func (l *lane) start(seq uint64, ranges []pmem.Range, seal pmem.Seal, w writes) 
 	}
 	if l.n == MaxInFlight {
 		return errDrains
+	}
+	if l.bounced() {
+		w = inUnits
 	}
 	l.jobs[(l.head+l.n)%MaxInFlight] = job{seq: seq, ranges: ranges, seal: seal, writes: w}
 	l.n++
@@ -65,18 +69,25 @@ type named struct {
 	slot   int          // of the drain in the ring of jobs
 	ranges []pmem.Range // merged where they nearly touch; valid until the next unit
 	bytes  uint64
-	last   bool // unit of the drain
+	last   bool   // unit of the drain
+	stage  uint64 // offset of the bytes in the staging area
 }
 
 // postUnit builds and posts the next unit of the drain in this place of the ring. It reports false if the send queue has no room for it.
 func (l *lane) postUnit(slot int) (bool, error) {
 	j := &l.jobs[slot]
-	if l.free < l.how.most()+reserved {
+	if l.free < l.how.most()+reserved || !l.fits() {
 		return false, nil
 	}
 	u := &l.naming
 	*u = named{slot: slot}
-	writes := l.gather(j, u)
+	if l.staging != nil {
+		u.stage = l.staging.at()
+	}
+	writes, err := l.gather(j, u)
+	if err != nil {
+		return false, err
+	}
 	if j.writes == inUnits {
 		l.fab.sent.write(writes, u.bytes)
 	}
@@ -84,7 +95,10 @@ func (l *lane) postUnit(slot int) (bool, error) {
 	if err := l.qp.PostSend(l.wrs[:n]); err != nil {
 		return false, err
 	}
-	l.pushUnit(unit{n, u.last})
+	l.pushUnit(unit{n, u.last, l.marks()})
+	if mutant.On(mutant.BounceReused) {
+		l.release(l.marks())
+	}
 	if u.last {
 		j.whole = true
 		l.full++
@@ -93,7 +107,7 @@ func (l *lane) postUnit(slot int) (bool, error) {
 }
 
 // gather takes ranges of j for one unit: the WRITEs go to l.wrs, unless the bytes are placed, and the ranges to u.
-func (l *lane) gather(j *job, u *named) (writes int) {
+func (l *lane) gather(j *job, u *named) (writes int, err error) {
 	flat := l.flat[:0]
 	for j.next < len(j.ranges) && writes < unitWrites {
 		r := j.ranges[j.next]
@@ -110,7 +124,9 @@ func (l *lane) gather(j *job, u *named) (writes int) {
 			break
 		}
 		if j.writes == inUnits && piece.Len > 0 {
-			l.wrs[writes] = l.writeWR(piece)
+			if l.wrs[writes], err = l.writeWR(piece); err != nil {
+				return 0, err
+			}
 			writes++
 		}
 		u.bytes += piece.Len
@@ -122,12 +138,15 @@ func (l *lane) gather(j *job, u *named) (writes int) {
 		}
 	}
 	u.ranges, u.last = flat, j.next == len(j.ranges)
-	return writes
+	return writes, nil
 }
 
 // near reports whether b begins at the end of a or a little after it, and one work request could name both.
 func (l *lane) near(a, b pmem.Range) bool {
 	end := a.Off + a.Len
+	if l.staging != nil { // where one range stands behind the other
+		return b.Off == end
+	}
 	if b.Off < end || b.Off-end >= mergeGap {
 		return false
 	}
@@ -135,18 +154,26 @@ func (l *lane) near(a, b pmem.Range) bool {
 	return n <= verbs.MaxMessage && l.within(a.Off, n) == n
 }
 
-// within cuts n bytes at pool offset off such that they lie in one chunk here and at the target.
+// within cuts n bytes at pool offset off such that they lie in one chunk here and at the target, where there are chunks.
 func (l *lane) within(off, n uint64) uint64 {
-	return min(n, l.fab.local.Rest(off), l.remote.Rest(off))
+	if l.source == nil {
+		n = min(n, l.fab.local.Rest(off))
+	}
+	if l.staging == nil {
+		n = min(n, l.remote.Rest(off))
+	}
+	return n
 }
 
 // writeWR is the WRITE of r, which lies within one chunk.
-func (l *lane) writeWR(r pmem.Range) verbs.SendWR {
-	local, addr, rkey := l.Locate(r.Off, r.Len)
-	return verbs.SendWR{Op: verbs.OpWrite, Local: local, RemoteAddr: addr, RKey: rkey}
+func (l *lane) writeWR(r pmem.Range) (verbs.SendWR, error) {
+	local, err := l.from(r)
+	addr, rkey := l.to(r)
+	return verbs.SendWR{Op: verbs.OpWrite, Local: local, RemoteAddr: addr, RKey: rkey}, err
 }
 
-// Locate finds bytes at pool offset off on both sides: n of them, or as many as lie in one chunk on both.
+// Locate finds bytes at pool offset off on both sides: n of them, or as many as lie in one chunk on both. For the copier, which works without
+// bounce buffers.
 func (l *lane) Locate(off, n uint64) (local verbs.SGE, addr uint64, rkey uint32) {
 	addr, rkey = l.remote.At(off)
 	return l.fab.local.Local(off, l.within(off, n)), addr, rkey
@@ -182,15 +209,23 @@ func (l *lane) write(r pmem.Range) (bool, error) {
 	return l.copier.Posted(), err
 }
 
-// read posts a READ of up to n bytes at off into the bounce buffer, and returns how many. One may be outstanding; all others
+// read starts to bring up to n bytes at off into the bounce buffer, and returns how many. One may be outstanding; all others
 // leave its place in the send queue free.
 func (l *lane) read(off, n uint64) (uint64, error) {
-	n = min(n, bounceSize, l.remote.Rest(off))
+	n = min(n, bounceSize)
+	if m, ok := l.how.(*gpspm); ok && l.staging != nil {
+		return n, m.fetch(pmem.Range{Off: off, Len: n})
+	}
+	n = min(n, l.remote.Rest(off))
 	addr, rkey := l.remote.At(off)
+	return n, l.postRead(n, addr, rkey)
+}
+
+func (l *lane) postRead(n, addr uint64, rkey uint32) error {
 	l.wrs[0] = verbs.SendWR{ID: idRead, Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: l.bounce, Len: n}, RemoteAddr: addr, RKey: rkey}
 	if err := l.qp.PostSend(l.wrs[:1]); err != nil {
-		return 0, err
+		return err
 	}
 	l.pushUnit(unit{slots: 1})
-	return n, nil
+	return nil
 }

@@ -23,6 +23,7 @@ type Config struct {
 	Timeout    time.Duration // how long a lost target may take to come back; 0 = not at all
 	Durability uint32        // least class asked for: wire.DurabilityMemory or wire.DurabilityMedia
 	Method     wire.Method   // of persistency; 0: the target chooses among those that Device can do
+	Bounce     uint64        // bytes of the bounce buffer for a region that Device cannot have; 0: such a region is refused
 	// OnDrained is called for each drain, in order, by one goroutine. After an error every later call has one.
 	OnDrained func(seq uint64, err error)
 	Log       *logrus.Entry
@@ -37,6 +38,8 @@ type Status struct {
 	Durability uint32        // what the target promises
 	AnswerAge  time.Duration // since the last sign of life
 	InFlight   int           // drains started and not reported
+	Bounce     uint64        // bytes of the bounce buffer that the local pool is sent through, 0: it is sent from where it is
+	Staging    uint64        // bytes of that which the target's pool is reached through, 0: it is reached itself
 	Sent       Traffic
 }
 
@@ -102,7 +105,7 @@ func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (
 	if cfg.Log == nil {
 		cfg.Log = logrus.NewEntry(logrus.StandardLogger())
 	}
-	fab, err := newFabric(cfg.Device, region.Bytes(), region.Kind(), cfg.Log)
+	fab, err := newFabric(cfg.Device, region, cfg.Bounce, cfg.Log)
 	if err != nil {
 		return nil, &Error{cfg.Name, "connect", NoOffset, err}
 	}
@@ -186,11 +189,12 @@ func (r *Replica) Grow(ctx context.Context, size uint64) error {
 // Extend says that the pool has size bytes from now on, for which Grow has asked before; region is that of Connect, and as long by now. Drains that
 // were started before go on.
 func (r *Replica) Extend(region pmem.Region, size uint64) error {
-	if err := r.fab.local.Extend(region.Bytes(), region.Kind()); err != nil { // may take long, while drains go on
+	if err := r.fab.extend(region); err != nil { // may take long, while drains go on
 		return r.wrap("extend", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.fab.pool = region
 	r.machine.Extend(size)
 	r.size.Store(size)
 	if l := r.link; l != nil && l.lane != nil {
@@ -211,10 +215,17 @@ func (r *Replica) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.machine
-	return Status{
+	s := Status{
 		State: m.State(), Err: m.Err(), Method: m.grant.Method, NotChosen: notChosen(r.why, m.grant.Why),
 		Durability: m.peer.Durability, AnswerAge: r.now() - m.heardAt, InFlight: m.n + len(r.reports), Sent: r.fab.sent.now(),
 	}
+	if mr := r.fab.bounce; mr != nil {
+		s.Bounce = uint64(len(mr.Bytes()))
+	}
+	if len(m.grant.Chunks) == 0 {
+		s.Staging = m.grant.Staging.Len
+	}
+	return s
 }
 
 // Close ends the session and all goroutines. Drains not reported yet are reported with ErrClosed before it returns.

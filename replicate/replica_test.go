@@ -22,6 +22,9 @@ import (
 
 const testSize = 4 << 20
 
+// testBounce is the size of the bounce buffer, where one is needed.
+const testBounce = 2 * unitBytes
+
 // Seal words of the test pool: two supers, and one that the drains of the tests store.
 const testSeal = 12288
 
@@ -74,7 +77,7 @@ func newPairWith(t testing.TB, rig rig, region pmem.Region, method wire.Method, 
 	p.target.use(method)
 	id := testIdentity()
 	id.Size = testSize
-	r, err := Connect(t.Context(), Config{Name: "b", Pool: "p.set", Addr: p.target.addr(), Device: init, Timeout: timeout, Durability: wire.DurabilityMedia, Method: method,
+	r, err := Connect(t.Context(), Config{Name: "b", Pool: "p.set", Addr: p.target.addr(), Device: init, Timeout: timeout, Durability: wire.DurabilityMedia, Bounce: testBounce, Method: method,
 		Log: silent(), OnDrained: func(seq uint64, err error) { p.reported <- reported{seq, err} }}, p.region, id)
 	must(t, err)
 	p.Replica = r

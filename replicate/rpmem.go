@@ -167,7 +167,7 @@ func (p *Pool) claim(ctx context.Context, c *Client, local []byte, lanes int, fi
 		return err
 	}
 	p.session = g.Session
-	if p.fab, err = newFabric(c.Device, local, pmem.Heap, logrus.StandardLogger()); err != nil {
+	if p.fab, err = newFabric(c.Device, ordinary(local), 0, logrus.StandardLogger()); err != nil {
 		return err
 	}
 	return p.connect(ctx, &g, lanes)
@@ -200,7 +200,7 @@ func (p *Pool) connect(ctx context.Context, g *wire.Grant, lanes int) error {
 	}
 	p.lanes = make([]poolLane, lanes)
 	for i := range p.lanes {
-		l, err := newLane(p.fab, g, p.size)
+		l, err := newLane(p.fab, g, p.size, i, lanes)
 		if err == nil {
 			p.lanes[i].lane = l
 			err = l.connect(ctx, addr, uint16(i))
@@ -296,6 +296,12 @@ func (p *Pool) failure() error {
 	defer p.mu.Unlock()
 	return p.err
 }
+
+// ordinary is memory of the program.
+type ordinary []byte
+
+func (m ordinary) Bytes() []byte   { return m }
+func (m ordinary) Kind() pmem.Kind { return pmem.Heap }
 
 // poolLane is a lane and what was flushed on it since the last drain.
 type poolLane struct {

@@ -76,8 +76,12 @@ func (p *Pool) on(op string, off, n uint64, lane int, fn func(*poolLane) error) 
 	return p.wrap(op, off, err)
 }
 
-// flush posts the WRITEs of r, all of them.
+// flush posts the WRITEs of r, all of them, unless they go through bounce buffers.
 func (p *Pool) flush(l *poolLane, r pmem.Range) error {
+	if l.lane.bounced() { // the bytes go out with the drain
+		l.pending = append(l.pending, r)
+		return nil
+	}
 	if l.lane.window == 1 && overlaps(l.pending, r) {
 		if err := p.drain(l); err != nil {
 			return err

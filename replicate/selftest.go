@@ -22,14 +22,33 @@ const (
 
 // prove runs the self-test. The lane is connected, and nothing has been posted to its send queue. After an error it is of no further use.
 func (l *lane) prove(ctx context.Context) error {
-	for _, off := range starts(l.size, l.remote.ChunkSize) {
-		if err := l.proveRemote(ctx, off); err != nil {
-			return l.unusable("the target's chunk", off, l.remote.ChunkSize, err)
+	if err := l.proveTarget(ctx); err != nil {
+		return err
+	}
+	if l.source != nil {
+		if err := l.proveLocal(ctx, verbs.SGE{MR: l.fab.bounce, Len: word}); err != nil {
+			return l.unusable("the local bounce buffer", err)
 		}
+		return nil
 	}
 	for _, off := range starts(l.size, l.fab.local.Size()) {
-		if err := l.proveLocal(ctx, off); err != nil {
-			return l.unusable("the local chunk", off, l.fab.local.Size(), err)
+		if err := l.proveLocal(ctx, l.fab.local.Local(off, word)); err != nil {
+			return l.unusable(fmt.Sprintf("the local chunk %d at pool offset %d", off/l.fab.local.Size(), off), err)
+		}
+	}
+	return nil
+}
+
+func (l *lane) proveTarget(ctx context.Context) error {
+	if l.staging != nil {
+		if _, err := l.proveWord(ctx, l.area.Base+l.fetchAt(), l.area.RKey); err != nil {
+			return l.unusable("the target's staging area", err)
+		}
+		return nil
+	}
+	for _, off := range starts(l.size, l.remote.ChunkSize) {
+		if err := l.proveRemote(ctx, off); err != nil {
+			return l.unusable(fmt.Sprintf("the target's chunk %d at pool offset %d", off/l.remote.ChunkSize, off), err)
 		}
 	}
 	return nil
@@ -43,51 +62,61 @@ func starts(size, chunk uint64) (offs []uint64) {
 	return offs
 }
 
-func (l *lane) unusable(whose string, off, chunk uint64, err error) error {
-	return fmt.Errorf("self-test of device %s: %s %d at pool offset %d was registered and cannot be used: %w: see the kernel log on both machines, "+
-		"or use Device DAX parts, or provider %q", l.fab.dev.Name(), whose, off/chunk, off, err, "iwarp")
+func (l *lane) unusable(what string, err error) error {
+	return fmt.Errorf("self-test of device %s: %s was registered and cannot be used: %w: see the kernel log on both machines, "+
+		"or use Device DAX parts, or provider %q", l.fab.dev.Name(), what, err, "iwarp")
 }
 
-// proveRemote reads a word of the target's pool, writes it back, and reads it again; then come the operations that only some methods
-// have. This changes nothing: the session has just begun, so nobody else writes there, and the bytes are the same.
+// proveRemote tries a word of the target's pool, also with the operations that only some methods have. This changes nothing: the session has
+// just begun, so nobody else writes there, and the bytes are the same.
 func (l *lane) proveRemote(ctx context.Context, off uint64) error {
 	addr, rkey := l.remote.At(off)
-	first := verbs.SendWR{Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: l.bounce, Len: word}, RemoteAddr: addr, RKey: rkey}
-	if err := l.exchange(ctx, first); err != nil {
+	val, err := l.proveWord(ctx, addr, rkey)
+	if err != nil {
 		return err
 	}
-	write, second := first, first
-	write.Op, second.Local.Off = verbs.OpWrite, word
-	if err := l.exchange(ctx, write, second); err != nil {
-		return err
-	}
-	b := l.bounce.Bytes()
-	if sent, got := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[word:]); got != sent {
-		return fmt.Errorf("a READ brought %#x where %#x was written", got, sent)
-	}
-	if wrs := l.how.trial(off, binary.LittleEndian.Uint64(b)); len(wrs) > 0 {
+	if wrs := l.how.trial(off, val); len(wrs) > 0 {
 		return l.exchange(ctx, wrs...)
 	}
 	return nil
 }
 
-// proveLocal writes a word of the pool here to the target's scratch area, and reads it back from there. A program may store to the pool
+// proveWord reads a word at the target, writes it back, and reads it again.
+func (l *lane) proveWord(ctx context.Context, addr uint64, rkey uint32) (uint64, error) {
+	first := verbs.SendWR{Op: verbs.OpRead, Signaled: true, Local: verbs.SGE{MR: l.bounce, Len: word}, RemoteAddr: addr, RKey: rkey}
+	if err := l.exchange(ctx, first); err != nil {
+		return 0, err
+	}
+	write, second := first, first
+	write.Op, second.Local.Off = verbs.OpWrite, word
+	if err := l.exchange(ctx, write, second); err != nil {
+		return 0, err
+	}
+	b := l.bounce.Bytes()
+	sent, got := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[word:])
+	if got != sent {
+		return 0, fmt.Errorf("a READ brought %#x where %#x was written", got, sent)
+	}
+	return sent, nil
+}
+
+// proveLocal writes a word from here to the target's scratch area, and reads it back from there. A program may store to the pool
 // meanwhile, so a word that has changed proves nothing.
-func (l *lane) proveLocal(ctx context.Context, off uint64) error {
+func (l *lane) proveLocal(ctx context.Context, s verbs.SGE) error {
 	if l.scratch.Len < word {
 		return fmt.Errorf("the target's scratch area has %d bytes: %w", l.scratch.Len, wire.StatusBadRequest)
 	}
-	before, err := l.localWord(off)
+	before, err := load(s)
 	if err != nil {
 		return err
 	}
-	write := verbs.SendWR{Op: verbs.OpWrite, Signaled: true, Local: l.fab.local.Local(off, word), RemoteAddr: l.scratch.Base, RKey: l.scratch.RKey}
+	write := verbs.SendWR{Op: verbs.OpWrite, Signaled: true, Local: s, RemoteAddr: l.scratch.Base, RKey: l.scratch.RKey}
 	read := write
 	read.Op, read.Local = verbs.OpRead, verbs.SGE{MR: l.bounce, Len: word}
 	if err := l.exchange(ctx, write, read); err != nil {
 		return err
 	}
-	after, err := l.localWord(off)
+	after, err := load(s)
 	if err != nil {
 		return err
 	}
@@ -97,9 +126,8 @@ func (l *lane) proveLocal(ctx context.Context, off uint64) error {
 	return nil
 }
 
-// localWord loads the word at off of the pool here.
-func (l *lane) localWord(off uint64) (uint64, error) {
-	s := l.fab.local.Local(off, word)
+// load loads a word of registered memory here.
+func load(s verbs.SGE) (uint64, error) {
 	var b [word]byte
 	err := pmem.CopyOut(b[:], s.MR.Bytes()[s.Off:s.Off+word])
 	return binary.LittleEndian.Uint64(b[:]), err

@@ -152,7 +152,7 @@ func (r *Replica) connectLane(l *connection, g *wire.Grant) {
 	addr, err := laneAddr(g.Fabric, r.cfg.Addr)
 	var ln *lane
 	if err == nil {
-		ln, err = newLane(r.fab, g, r.size.Load())
+		ln, err = newLane(r.fab, g, r.size.Load(), 0, 1)
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(l.ctx, RequestTimeout)

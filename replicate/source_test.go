@@ -88,10 +88,10 @@ func TestGPSPM_BuffersOutliveCompletions(t *testing.T) {
 	must(t, err)
 	far, err := pd.RegisterMR(make([]byte, testSize), verbs.RemoteWrite)
 	must(t, err)
-	fab, err := newFabric(da, make([]byte, testSize), pmem.Heap, silent())
+	fab, err := newFabric(da, ordinary(make([]byte, testSize)), 0, silent())
 	must(t, err)
 	r := wire.Region{PoolSize: testSize, ChunkSize: testSize, Chunks: []wire.Chunk{{Base: far.Addr() + wire.FirstOffset, RKey: far.RKey()}}}
-	l, err := newLane(fab, &wire.Grant{Session: 1, Region: r, Credits: handlerCredits, Method: wire.GPSPM}, testSize)
+	l, err := newLane(fab, &wire.Grant{Session: 1, Region: r, Credits: handlerCredits, Method: wire.GPSPM}, testSize, 0, 1)
 	must(t, err)
 	h := newHandler(t, f, db, pd, l.qp)
 	const drains = 300

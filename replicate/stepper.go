@@ -3,6 +3,7 @@ package replicate
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -52,13 +53,15 @@ type World interface {
 	Progress() bool
 }
 
-// NewStepper makes a Stepper of which nothing has happened yet. method is that of Config.
-func NewStepper(dev verbs.Device, region pmem.Region, id Identity, pool string, timeout time.Duration, method wire.Method, world World) (*Stepper, error) {
+// NewStepper makes a Stepper of which nothing has happened yet. method and bounce are those of Config.
+func NewStepper(dev verbs.Device, region pmem.Region, id Identity, pool string, timeout time.Duration, method wire.Method, bounce uint64, world World) (*Stepper, error) {
 	methods, _, err := usable(dev, method)
 	if err != nil {
 		return nil, err
 	}
-	fab, err := newFabric(dev, region.Bytes(), region.Kind(), logrus.StandardLogger())
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	fab, err := newFabric(dev, region, bounce, log)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +118,7 @@ func (s *Stepper) execute(a *Action) error {
 }
 
 func (s *Stepper) connect(a *Action) error {
-	l, err := newLane(s.fab, a.Grant, s.size)
+	l, err := newLane(s.fab, a.Grant, s.size, 0, 1)
 	if err != nil {
 		return err
 	}
@@ -244,9 +247,10 @@ func (s *Stepper) Grow(_ context.Context, size uint64) error {
 }
 
 func (s *Stepper) Extend(region pmem.Region, size uint64) error {
-	if err := s.fab.local.Extend(region.Bytes(), region.Kind()); err != nil {
+	if err := s.fab.extend(region); err != nil {
 		return err
 	}
+	s.fab.pool = region
 	s.machine.Extend(size)
 	s.size = size
 	if s.lane != nil {

@@ -65,6 +65,7 @@ type PoolStatus struct {
 	Class  string `json:"durability,omitempty"`
 	Lanes  int    `json:"lanes,omitempty"`
 	Method string `json:"method,omitempty"` // of persistency
+	Bounce uint64 `json:"bounce,omitempty"` // bytes of the bounce buffers that the session goes through
 	Failed bool   `json:"failed,omitempty"` // a flush of the session failed
 	// Warnings are what an administrator should look at although nothing has failed.
 	Warnings []string `json:"warnings,omitempty"`
@@ -183,7 +184,7 @@ func (p *served) status() PoolStatus {
 	st.Served, st.Term, st.Gen, st.Lanes = true, r.Term, fmt.Sprintf("%016x", r.Gen), p.grant.connected()
 	st.Flags, st.Class = flagNames(r.Flags), config.Durability(r.Durability).String()
 	st.Method = p.grant.method.String()
-	st.Failed = p.grant.failure.Load() != nil
+	st.Failed, st.Bounce = p.grant.failure.Load() != nil, p.grant.staged()
 	return st
 }
 

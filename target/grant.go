@@ -39,7 +39,9 @@ type grant struct {
 	join     func(lanes []*lane, d time.Duration) error // returns when the handlers of closed lanes have ended
 	report   func()                                     // called once when ioFailed becomes true; it does not wait
 
-	chunks  *region.Chunks // with scratch it belongs to whoever steps the pool's machine
+	// What is registered belongs to whoever steps the pool's machine, except that lanes read staging.
+	chunks  *region.Chunks // nil: the pool is out of the device's reach
+	staging verbs.MR       // takes its place; nil: there is none
 	scratch verbs.MR       // for the self-test of the initiator
 
 	mu    sync.Mutex
@@ -63,7 +65,7 @@ func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, p Per
 		return nil, errors.Join(err, g.pd.Close())
 	}
 	if g.scratch, err = g.pd.RegisterMR(make([]byte, scratchSize), verbs.RemoteWrite|verbs.RemoteRead); err != nil {
-		return nil, errors.Join(fmt.Errorf("target: register %d bytes of scratch memory: %w", scratchSize, err), g.chunks.Close(), g.pd.Close())
+		return nil, errors.Join(fmt.Errorf("target: register %d bytes of scratch memory: %w", scratchSize, err), g.deregister(), g.pd.Close())
 	}
 	g.size.Store(size)
 	return g, nil
@@ -86,7 +88,11 @@ func (g *grant) establish(dev verbs.Device, c choice) (err error) {
 			return err
 		}
 	}
-	if g.chunks, err = region.Register(cfg, g.region.Bytes(), g.region.Kind()); err != nil {
+	g.chunks, err = region.Register(cfg, g.region.Bytes(), g.region.Kind())
+	if kind, ok := errors.AsType[*region.KindError](err); ok && c.Bounce > 0 {
+		return g.stage(dev, c, kind)
+	}
+	if err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
 	return nil
@@ -94,16 +100,22 @@ func (g *grant) establish(dev verbs.Device, c choice) (err error) {
 
 // extend makes a region that has grown reachable as a whole. WRITEs under way name older registrations, which end with the session.
 func (g *grant) extend() (wire.Grown, error) {
-	if err := g.chunks.Extend(g.region.Bytes(), g.region.Kind()); err != nil {
-		return wire.Grown{}, fmt.Errorf("target: %w", err)
+	if g.chunks != nil {
+		if err := g.chunks.Extend(g.region.Bytes(), g.region.Kind()); err != nil {
+			return wire.Grown{}, fmt.Errorf("target: %w", err)
+		}
 	}
-	g.size.Store(g.chunks.Total())
+	g.size.Store(uint64(len(g.region.Bytes())))
 	return wire.Grown{Region: g.reach()}, nil
 }
 
 // reach is where the session finds the pool.
 func (g *grant) reach() wire.Region {
-	r := wire.Region{PoolSize: g.chunks.Total(), ChunkSize: g.chunks.Size()}
+	r := wire.Region{PoolSize: g.size.Load()}
+	if g.chunks == nil {
+		return r
+	}
+	r.ChunkSize = g.chunks.Size()
 	for _, mr := range g.chunks.Regions() {
 		r.Chunks = append(r.Chunks, wire.Chunk{Base: mr.Addr(), RKey: mr.RKey()})
 	}
@@ -124,7 +136,7 @@ func randomID() uint64 {
 // wire is the grant as the claimant gets it. fabric is where it connects its lanes.
 func (g *grant) wire(fabric string) wire.Grant {
 	return wire.Grant{Session: g.id, Fabric: fabric, Credits: credits, MaxRanges: wire.MaxRanges, Method: g.method, Why: g.why, Region: g.reach(),
-		Scratch: wire.Area{Base: g.scratch.Addr(), RKey: g.scratch.RKey(), Len: scratchSize}}
+		Scratch: areaOf(g.scratch), Staging: areaOf(g.staging)}
 }
 
 // connect answers the request of lane number and starts its flush handler.
@@ -226,11 +238,17 @@ func (g *grant) end(fencedBy uint64) error {
 
 // deregister puts all memory out of reach. After an error it may be called again.
 func (g *grant) deregister() error {
-	if g.scratch != nil {
-		if err := g.scratch.Deregister(); err != nil {
-			return fmt.Errorf("deregister scratch memory: %w", err)
+	for _, mr := range []*verbs.MR{&g.scratch, &g.staging} {
+		if *mr == nil {
+			continue
 		}
-		g.scratch = nil
+		if err := (*mr).Deregister(); err != nil {
+			return fmt.Errorf("deregister scratch memory or bounce buffers: %w", err)
+		}
+		*mr = nil
+	}
+	if g.chunks == nil {
+		return nil
 	}
 	return g.chunks.Close()
 }

@@ -32,6 +32,7 @@ type rig struct {
 	t    testing.TB
 	dir  string
 	cfg  *config.Target
+	dev  verbs.Device
 	srv  *Server
 	prep func(*Server) // before the server runs; may be nil
 	stop func()        // ends the server and waits; may be called twice
@@ -45,11 +46,17 @@ func quiet() *logrus.Logger {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	dir := t.TempDir()
+	return newRigOver(t, t.TempDir(), iwarp.New(iwarp.Options{}), 0)
+}
+
+// newRigOver has its pool in dir, a device, which it closes, and bounce buffers of this size in bytes.
+func newRigOver(t testing.TB, dir string, dev verbs.Device, bounce config.Bytes) *rig {
+	t.Helper()
 	cfg := config.DefaultTarget()
 	cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket = "127.0.0.1:0", "127.0.0.1:0", dir, filepath.Join(dir, "s")
 	cfg.Durability = config.Memory // wherever the tests run
-	r := &rig{t: t, dir: dir, cfg: cfg}
+	cfg.Bounce = bounce
+	r := &rig{t: t, dir: dir, cfg: cfg, dev: dev}
 	r.set("p.set", fmt.Sprintf("PMEMPOOLSET\n%d %s\n", partSize, r.part()))
 	r.start()
 	return r
@@ -66,8 +73,7 @@ func (r *rig) set(name, text string) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	dev := iwarp.New(iwarp.Options{})
-	srv, err := Listen(r.cfg, dev, quiet())
+	srv, err := Listen(r.cfg, r.dev, quiet())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -87,7 +93,7 @@ func (r *rig) start() {
 		if err := <-ended; err != nil {
 			r.t.Errorf("server: %v", err)
 		}
-		if err := dev.Close(); err != nil {
+		if err := r.dev.Close(); err != nil {
 			r.t.Errorf("the server left something of the device open: %v", err)
 		}
 	}

@@ -170,8 +170,8 @@ func (l *lane) serve(slot uint64, n uint32) error {
 	return l.postAnswer(f)
 }
 
-// flush makes the ranges of the request persistent and then stores its seal. After the first failure of the session nothing is
-// done any more.
+// flush makes the ranges of the request persistent, after their bytes were copied from the staging area if they stand there, and then
+// stores its seal. After the first failure of the session nothing is done any more.
 func (l *lane) flush(buf []byte) (wanted bool, f *failure) {
 	if err := l.req.Decode(buf); err != nil {
 		l.req.Seq = 0
@@ -186,11 +186,25 @@ func (l *lane) flush(buf []byte) (wanted bool, f *failure) {
 	if where, ok := l.req.Check(l.g.size.Load()); !ok {
 		return l.req.Answer, l.g.fail(wire.FlushBadRange, where, errBadRange)
 	}
+	if err := l.g.checkStage(&l.req); err != nil {
+		return l.req.Answer, l.g.fail(wire.FlushBadRequest, 0, err)
+	}
+	if l.req.Stage != wire.Unstaged && !mutant.On(mutant.StagedLate) {
+		if err := l.g.move(&l.req); err != nil {
+			return l.req.Answer, l.g.fail(wire.FlushIO, whereOf(err, &l.req), err)
+		}
+	}
+	if l.req.Stage == wire.Fetch {
+		return l.req.Answer, nil
+	}
 	if mutant.On(mutant.TargetSealFirst) {
 		_ = pmem.Drain(l.g.region, nil, l.req.Seal)
 	}
 	if err := pmem.Drain(l.g.region, l.req.Ranges, l.req.Seal); err != nil {
 		return l.req.Answer, l.g.fail(wire.FlushIO, whereOf(err, &l.req), err)
+	}
+	if l.req.Stage != wire.Unstaged && mutant.On(mutant.StagedLate) {
+		_ = l.g.move(&l.req)
 	}
 	return l.req.Answer, nil
 }

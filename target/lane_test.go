@@ -11,6 +11,7 @@ import (
 	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/iwarp"
+	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
 
 // fakeMR, fakeQP and fakeCQ stand in for a provider, so that a test sees only what the handler does.
@@ -189,6 +190,37 @@ func TestLane_NoAllocation(t *testing.T) {
 	}
 	if l.g.failure.Load() != nil {
 		t.Error("the requests failed")
+	}
+}
+
+// So does one whose bytes are staged.
+func TestLane_StagedNoAllocation(t *testing.T) {
+	f := verbstest.NewFabric(verbstest.Auto)
+	f.Hardware()
+	dev := f.Device("d")
+	g, err := newGrant(dev, asFile{pmem.NewHeap(1 << 20)}, 99, Register{1, 1, wire.AllMethods}, Persistency{Bounce: bounceSize}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := g.admit(dev, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := wire.Flush{Session: 99, Stage: wire.Staged, Seal: pmem.Seal{Off: 4096, Val: 7}}
+	for i := range uint64(wire.MaxRanges) {
+		req.Ranges = append(req.Ranges, pmem.Range{Off: 8192 + 64*i, Len: 64})
+	}
+	buf := make([]byte, req.Size())
+	req.Encode(buf)
+	if a := testing.AllocsPerRun(1000, func() {
+		if _, f := l.flush(buf); f != nil {
+			t.Fatal("a request failed")
+		}
+	}); a != 0 {
+		t.Errorf("%v allocations per request", a)
+	}
+	if err := errors.Join(g.leave(l, 0), g.end(0)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"github.com/pmemfs/pmemfs/verbs"
 )
 
-// Persistency is what a target's administrator says of the methods that sessions may use.
+// Persistency is what a target's administrator says of the ways by which the bytes of sessions become persistent.
 type Persistency struct {
 	Allowed wire.Methods // 0: all
 	// Inbound tells whether bytes that arrive by RDMA are in the persistence domain once a READ behind them was answered, and why
 	// not. nil: nothing says so.
 	Inbound func(device string, c verbs.Caps) (ok bool, why string)
+	// Bounce is the size in bytes of the staging area of a session whose pool the device cannot have; 0: such a pool is refused.
+	Bounce uint64
 }
 
 // choice is what the method of a session is chosen by.
@@ -28,6 +30,7 @@ type choice struct {
 	promise pmem.Promise
 	// flushable is why the region cannot be registered for FLUSH; nil: it is.
 	flushable error
+	staged    bool // the pool is out of the device's reach
 }
 
 // choose is the best method that both sides want and that keeps the promise of the region. why says what is against the others that were
@@ -80,6 +83,8 @@ func (c *choice) against(m wire.Method) string {
 		return "not claimed"
 	case c.Allowed != 0 && !c.Allowed.Has(m):
 		return "not among the methods that target.toml allows"
+	case c.staged && m != wire.GPSPM:
+		return "the target's pool is behind bounce buffers, from which only its CPU takes bytes"
 	case m == wire.APM:
 		return c.againstAPM()
 	case m == wire.FLUSH:

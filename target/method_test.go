@@ -59,7 +59,7 @@ func TestChoice(t *testing.T) {
 		{"a method of the future", 1 << 4, 0, soft, pmem.Persistent, yes, nil, 0, []string{"no method is claimed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ch := choice{Persistency{c.allowed, c.inbound}, c.claimed, "dev", c.caps, c.promise, c.noFlush}
+			ch := choice{Persistency{c.allowed, c.inbound, 0}, c.claimed, "dev", c.caps, c.promise, c.noFlush, false}
 			m, why, err := ch.choose()
 			if m != c.want || (err != nil) != (c.want == 0) {
 				t.Fatalf("%v (%s), %v; want %v", m, why, err, c.want)

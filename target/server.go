@@ -62,7 +62,7 @@ func newServer(cfg *config.Target, dev verbs.Device, log logrus.FieldLogger) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: *cfg, log: log, platform: machine, device: dev, persist: Persistency{cfg.Methods, machine.InboundPersistent}, stranger: strangerTimeout,
+	return &Server{cfg: *cfg, log: log, platform: machine, device: dev, persist: Persistency{cfg.Methods, machine.InboundPersistent, uint64(cfg.Bounce)}, stranger: strangerTimeout,
 		pools: map[string]*served{}, grants: map[uint64]*grant{}, conns: map[ConnID]*conn{}, admins: map[net.Conn]struct{}{}}, nil
 }
 

@@ -62,7 +62,7 @@ func TestCrash(t *testing.T) {
 	t.Run("pairs without the target's CPU", func(t *testing.T) {
 		each(t, &c, specsOf("pair-methods", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light).silent(s.Seed) })
 	})
-	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "disks": 12, "restarts": 8, "repeats": 12, "methods": 24, "refill": 4, "long-lives": 2} {
+	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "disks": 12, "bounced": 12, "restarts": 8, "repeats": 12, "methods": 24, "refill": 4, "long-lives": 2} {
 		if share > 1 && kind == "long-lives" {
 			continue
 		}

@@ -25,7 +25,7 @@ type Hunt struct {
 }
 
 // turns are the kinds that come between the sequences, each after sequencesBetween of them.
-var turns = []string{"lives", "mirrored", "bare-lives", "full", "lives", "mirrored", "long-lives", "lives", "full-lives", "disks", "repeats", "methods", "restarts", "refill"}
+var turns = []string{"lives", "mirrored", "bare-lives", "full", "lives", "mirrored", "long-lives", "lives", "full-lives", "disks", "bounced", "repeats", "methods", "restarts", "refill"}
 
 const sequencesBetween = 10
 

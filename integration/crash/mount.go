@@ -20,6 +20,9 @@ import (
 // lossTimeout is how long a target may take to come back.
 const lossTimeout = 5 * time.Second
 
+// bounce is the size of bounce buffers in bytes, for copies that a device cannot have.
+const bounce = 3 << 20
+
 // begin mounts a new pool, with /dir in it.
 func (w *World) begin() {
 	fresh := w.format()
@@ -183,7 +186,7 @@ func (w *World) attach(h, t *host) (err error, died bool) {
 	}
 	var replicas []initiator.Replica
 	if t != nil {
-		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, w.cfg.Method, mountWorld{w, l})
+		l.stepper, err = replicate.NewStepper(h.dev, h.region, initiator.Identity(l.pool, w.size(h)), "pool", lossTimeout, w.cfg.Method, bounce, mountWorld{w, l})
 		if err == nil {
 			err = l.stepper.Connect()
 		}

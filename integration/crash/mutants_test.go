@@ -39,6 +39,8 @@ func bareLives(seed uint64) Config { return BareLives(seed, 100) }
 
 func lives(seed uint64) Config { return Lives(seed, 100) }
 
+func bounced(seed uint64) Config { return Bounced(seed, 100) }
+
 func disks(seed uint64) Config { return Disks(seed, 60) }
 
 // shrinking and punching run out of room, a request later with each seed.
@@ -120,6 +122,7 @@ var mutants = []struct {
 	{mutant.FlushEarly, []workload{flush}},
 	{mutant.FlushNoSeal, []workload{flush}},
 	{mutant.Overlap, []workload{overwrites}},
+	{mutant.StagedLate, []workload{bounced}},
 	{mutant.NoInconsistent, []workload{lives}},
 	{mutant.NoFencing, []workload{lives}},
 	{mutant.StateInPlace, []workload{lives}},
@@ -136,6 +139,8 @@ var unreachable = []struct {
 	{mutant.LogEarly, "./fs/volume", "TestLogIsNotReusedBeforeTheSuper"},
 	// The drain of the local copy ends before the pipeline hears of the super.
 	{mutant.SuperAhead, "./fs/commit", "TestPipeline"},
+	// The buffers are larger than what is under way.
+	{mutant.BounceReused, "./replicate", "TestBounce_WaitsForTheAnswer"},
 	// A claim with an old term comes from a connection that is gone, or from a copy of another generation.
 	{mutant.AnyTerm, "./target", "TestMachine"},
 }

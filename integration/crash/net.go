@@ -50,7 +50,7 @@ var quiet = func() *logrus.Logger {
 
 // serve starts the daemon of h.
 func (w *World) serve(h *host) {
-	h.daemon = target.NewStepper(h.dev, target.NewMachine(config.Media), target.Persistency{Inbound: w.platform(h).InboundPersistent}, daemonWorld{w, h}, quiet)
+	h.daemon = target.NewStepper(h.dev, target.NewMachine(config.Media), target.Persistency{Inbound: w.platform(h).InboundPersistent, Bounce: bounce}, daemonWorld{w, h}, quiet)
 }
 
 // open opens the copy of h as a daemon or a mount does.

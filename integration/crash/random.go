@@ -100,6 +100,13 @@ func Lives(seed uint64, n int) Config {
 	return cfg.with(rnd, PowerLoss, PowerLoss, Restart, TargetLoss, TargetLoss, Promote, Unmount, LinkLoss, LinkLoss)
 }
 
+// Bounced is the same on ordinary files behind bounce buffers.
+func Bounced(seed uint64, n int) Config {
+	cfg := Lives(seed, n)
+	cfg.Mode, cfg.Device = pmemtest.Pages, Caching
+	return cfg
+}
+
 // BareLives is the same for a volume on one copy alone, which no pool opens for it.
 func BareLives(seed uint64, n int) Config {
 	return Random(seed, n).with(rand.New(rand.NewPCG(seed, 0x6c6976)), PowerLoss, Restart, Restart)

@@ -26,6 +26,7 @@ var kindsOfRuns = map[string]func(seed uint64) Config{
 	"mirrored":     func(s uint64) Config { return mirror(Random(s, 100)) },
 	"bare-lives":   func(s uint64) Config { return BareLives(s, 100) },
 	"lives":        func(s uint64) Config { return Lives(s, 100) },
+	"bounced":      func(s uint64) Config { return Bounced(s, 100) },
 	"restarts":     Restarts,
 	"refill":       Refill,
 	"methods":      func(s uint64) Config { return Methods(s, 100) },

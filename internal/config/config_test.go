@@ -114,6 +114,7 @@ durability = "memory"
 timeout = "0s"
 commit_interval = "250ms"
 on_loss = "error"
+bounce = "64MiB"
 [target]
 h3 = {address = "[::1]:5", provider = "iwarp"}
 [target."h1"]
@@ -130,7 +131,7 @@ method = "flush"
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Pool != "/p.set" || m.Durability != Memory || m.Timeout != 0 || m.CommitInterval != 250*time.Millisecond {
+	if m.Pool != "/p.set" || m.Durability != Memory || m.Timeout != 0 || m.CommitInterval != 250*time.Millisecond || m.Bounce != 64<<20 {
 		t.Errorf("got %+v", m)
 	}
 	for host, want := range map[string]Replica{
@@ -187,6 +188,10 @@ func TestLoad_Errors(t *testing.T) {
 		{"target: auto among methods", "\nmethods = [\"auto\"]", target, []string{":2: methods", `"auto"`}},
 		{"target: no method", "methods = []", target, []string{":1: methods", "no method"}},
 		{"target: methods is no list", "methods = \"apm\"", target, []string{":1: methods", "list"}},
+		{"bounce", "bounce = \"64X\"", mount, []string{":1: bounce", `"64M"`}},
+		{"small bounce", "bounce = \"1M\"", mount, []string{":1: bounce", "4M to 16G"}},
+		{"target: large bounce", "bounce = \"17G\"", target, []string{":1: bounce", "4M to 16G"}},
+		{"target: odd bounce", "bounce = \"8000001\"", target, []string{":1: bounce", "multiple of 4096"}},
 		{"empty pool", "\npool = \"\"", mount, []string{":2: pool", "empty"}},
 		{"target is a string", "target = \"h\"", mount, []string{":1: target", "must be a table"}},
 		{"target is a list", "[[target]]\naddress = \"h:1\"", mount, []string{":1: target", "must be a table"}},

@@ -32,6 +32,8 @@ type Mount struct {
 	CommitInterval time.Duration
 	// Platform is the platform file. Empty: the usual one, if it is there.
 	Platform string
+	// Bounce is the size in bytes of the bounce buffers for a pool that the RDMA device cannot have. Default 0: such a pool is refused.
+	Bounce Bytes
 
 	targets map[string]Replica
 }
@@ -51,6 +53,7 @@ type mountFile struct {
 	CommitInterval duration `toml:"commit_interval"`
 	OnLoss         string   `toml:"on_loss"`
 	Platform       string
+	Bounce         Bytes
 	Target         map[string]replicaFile
 }
 
@@ -65,7 +68,7 @@ type replicaFile struct {
 }
 
 var mountKeys = schema{
-	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString, "platform": aString,
+	"pool": aString, "durability": aString, "timeout": aString, "commit_interval": aString, "on_loss": aString, "platform": aString, "bounce": aString,
 	"target.*.address": aString, "target.*.provider": aString, "target.*.device": aString, "target.*.gid": anInteger, "target.*.crc": aBool, "target.*.durability": aString, "target.*.method": aString,
 }
 
@@ -96,7 +99,7 @@ func parseMount(path, text string) (*Mount, error) {
 	}
 	m.Pool, m.Durability = raw.Pool, raw.Durability
 	m.Timeout, m.CommitInterval = time.Duration(raw.Timeout), time.Duration(raw.CommitInterval)
-	m.Platform = raw.Platform
+	m.Platform, m.Bounce = raw.Platform, raw.Bounce
 	m.targets = make(map[string]Replica, len(raw.Target))
 	for host, r := range raw.Target {
 		m.targets[host] = Replica{r.Address, r.rdma(), r.Durability, r.Method}
@@ -110,6 +113,9 @@ func (raw *mountFile) check(f *file) error {
 	}
 	if raw.CommitInterval == 0 {
 		return f.errorf(toml.Key{"commit_interval"}, `is zero, so that nothing but fsync would ever commit: write for example "5s"`)
+	}
+	if err := checkBounce(raw.Bounce); err != nil {
+		return f.errorf(toml.Key{"bounce"}, "%v", err)
 	}
 	switch raw.OnLoss {
 	case onLossError:

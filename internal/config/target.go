@@ -26,6 +26,8 @@ type Target struct {
 	Durability Durability
 	// Platform is the platform file. Empty: the usual one, if it is there.
 	Platform string
+	// Bounce is the size in bytes of the bounce buffers of a pool that the RDMA device cannot have. Default 0: such a pool is refused.
+	Bounce Bytes
 	// Methods are the methods of persistency that sessions may use. Default: all.
 	Methods wire.Methods
 	RDMA
@@ -38,6 +40,7 @@ type targetFile struct {
 	Socket     string
 	Durability Durability
 	Platform   string
+	Bounce     Bytes
 	Methods    []wire.Method
 	Provider   *string
 	Device     string
@@ -46,7 +49,7 @@ type targetFile struct {
 }
 
 var targetKeys = schema{
-	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "platform": aString, "methods": aList,
+	"listen": aString, "fabric": aString, "pool_dir": aString, "socket": aString, "durability": aString, "platform": aString, "bounce": aString, "methods": aList,
 	"provider": aString, "device": aString, "gid": anInteger, "crc": aBool,
 }
 
@@ -84,7 +87,7 @@ func parseTarget(path, text string) (*Target, error) {
 			return nil, f.errorf(toml.Key{"methods"}, `names no method, or "auto": write for example ["gpspm", "apm"], or leave the key out`)
 		}
 	}
-	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.Platform, methods, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
+	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.Platform, raw.Bounce, methods, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}
 	if key, err := t.checkValues(f.md.IsDefined); err != nil {
 		return nil, f.errorf(toml.Key{key}, "%v", err)
 	}
@@ -105,6 +108,9 @@ func (t *Target) checkValues(given func(key ...string) bool) (key string, err er
 		if p.path == "" && given(p.key) {
 			return p.key, fmt.Errorf("is empty: give a path, or leave the key out")
 		}
+	}
+	if err := checkBounce(t.Bounce); err != nil {
+		return "bounce", err
 	}
 	return t.RDMA.check()
 }

@@ -83,7 +83,7 @@ func (m *Mounted) connect(ctx context.Context) error {
 		}
 		r, err := replicate.Connect(ctx, replicate.Config{
 			Name: remote.Host, Pool: remote.Name, Addr: l.conf.Address, Device: l.device,
-			Timeout: m.Config.Timeout, Durability: uint32(l.conf.Durability), Method: l.conf.Method, Log: m.Log.WithField("target", remote.Host), OnDrained: l.drained,
+			Timeout: m.Config.Timeout, Durability: uint32(l.conf.Durability), Method: l.conf.Method, Bounce: uint64(m.Config.Bounce), Log: m.Log.WithField("target", remote.Host), OnDrained: l.drained,
 		}, m.pool.Region(), id)
 		if err != nil {
 			return errors.Join(err, l.device.Close())

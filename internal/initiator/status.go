@@ -49,7 +49,7 @@ func (m *Mounted) status() *control.Status {
 	for _, l := range m.links {
 		r := l.replica.Status()
 		c := control.Copy{
-			Name: l.remote.String(), Role: "target", State: r.State.String(), Durability: pool.Durability(r.Durability).String(), Address: l.conf.Address,
+			Name: l.remote.String(), Role: "target", State: r.State.String(), Durability: pool.Durability(r.Durability).String(), Detail: detour(&r), Address: l.conf.Address,
 			Provider: l.conf.Provider, Method: r.Method.String(), NotChosen: r.NotChosen, InFlight: r.InFlight, AnswerAge: r.AnswerAge.Seconds(),
 			Sends: r.Sent.Sends, AnsweredSends: r.Sent.Answered, Writes: r.Sent.Writes, BytesSent: r.Sent.Bytes, Reads: r.Sent.Reads, Flushes: r.Sent.Flushes,
 		}
@@ -65,6 +65,21 @@ func (m *Mounted) status() *control.Status {
 		s.Verdict, s.Error = control.Failed, err.Error()
 	}
 	return s
+}
+
+// detour says which way the bytes take to the target, if it is not the direct one.
+func detour(r *replicate.Status) string {
+	var parts []string
+	if r.Bounce > 0 {
+		parts = append(parts, fmt.Sprintf("of %d MiB here", r.Bounce>>20))
+	}
+	if r.Staging > 0 {
+		parts = append(parts, fmt.Sprintf("of %d MiB at the target", r.Staging>>20))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "through bounce buffers " + strings.Join(parts, " and ")
 }
 
 // serving describes the pool and this daemon.

@@ -57,6 +57,8 @@ const (
 	SuperAhead      Name = "a super goes to a target before its group is sealed on the local copy"
 	AckBeforeTarget Name = "an fsync is acknowledged before the target has answered"
 	TargetSealFirst Name = "the target stores the seal before it flushes the ranges"
+	StagedLate      Name = "the target copies staged bytes into the pool after it has flushed the ranges"
+	BounceReused    Name = "bounce buffers are used again before the target has answered"
 	NoInconsistent  Name = "no Inconsistent mark during a full copy"
 	AnyTerm         Name = "the target does not compare terms"
 	NoFencing       Name = "a new claim and a promotion leave the old session alone"

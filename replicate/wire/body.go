@@ -285,6 +285,7 @@ type Grant struct {
 	Why       string
 	Region
 	Scratch Area // nobody cares what is in it: for the self-test of a lane
+	Staging Area // takes the place of the chunks, where there are none
 }
 
 func (m *Grant) Append(b []byte) []byte {
@@ -294,7 +295,7 @@ func (m *Grant) Append(b []byte) []byte {
 	b = le.AppendUint32(b, m.MaxRanges)
 	b = le.AppendUint32(b, uint32(m.Method))
 	b = appendString(b, m.Why)
-	return m.Scratch.append(m.Region.append(b))
+	return m.Staging.append(m.Scratch.append(m.Region.append(b)))
 }
 
 func (m *Grant) Decode(b []byte) error {
@@ -305,5 +306,6 @@ func (m *Grant) Decode(b []byte) error {
 		return err
 	}
 	m.Scratch.take(&c)
+	m.Staging.take(&c)
 	return c.end("GRANT")
 }

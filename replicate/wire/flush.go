@@ -14,6 +14,8 @@ const (
 	MaxRanges   = 256
 	MaxFlush    = FlushHeader + MaxRanges*RangeSize
 	AnswerSize  = 48
+	// StageUnit is the unit of an offset in the staging area.
+	StageUnit = 64
 	// FirstOffset is the lowest pool offset that a range or seal may name: below it stands the header, local to each copy.
 	FirstOffset = 4096
 )
@@ -24,6 +26,9 @@ const (
 	answerMagic  = "PMFR"
 	flagAnswer   = 1
 	flagSeal     = 2
+	flagStaged   = 4
+	flagFetch    = 8
+	flagsKnown   = flagAnswer | flagSeal | flagStaged | flagFetch
 )
 
 // Errors of the flush decoders are values, since a decoder must not allocate; the texts name the broken field.
@@ -31,6 +36,7 @@ var (
 	errFlushLen    = fmt.Errorf("%w: flush request: wrong length", ErrCorrupt)
 	errFlushField  = fmt.Errorf("%w: flush request: bad magic, version, flag or reserved field", ErrCorrupt)
 	errFlushSeal   = fmt.Errorf("%w: flush request: the seal is not an aligned word above the pool header, or stands without its flag", ErrCorrupt)
+	errFlushStage  = fmt.Errorf("%w: flush request: an offset in the staging area without its flag, or a fetch that does more", ErrCorrupt)
 	errFlushCRC    = fmt.Errorf("%w: flush request: wrong checksum", ErrCorrupt)
 	errAnswerLen   = fmt.Errorf("%w: flush answer: wrong length", ErrCorrupt)
 	errAnswerField = fmt.Errorf("%w: flush answer: bad magic, version or reserved field", ErrCorrupt)
@@ -42,8 +48,19 @@ type Flush struct {
 	Seq, Session uint64
 	Answer       bool
 	Seal         pmem.Seal
+	Stage        Stage
+	StageAt      uint64 // offset in the staging area, a multiple of StageUnit below StageUnit<<32
 	Ranges       []pmem.Range
 }
+
+// Stage says whether the bytes of a request's ranges stand in the staging area, one range after the other from StageAt on.
+type Stage uint8
+
+const (
+	Unstaged Stage = iota // they do not: WRITEs have placed them in the pool
+	Staged                // they do, and are copied into the pool before anything else
+	Fetch                 // they shall: they are copied there from the pool, and nothing else is done
+)
 
 // Size is the encoded size in bytes.
 func (m *Flush) Size() int { return FlushHeader + RangeSize*len(m.Ranges) }
@@ -60,12 +77,18 @@ func (m *Flush) Encode(b []byte) int {
 	if m.Seal != (pmem.Seal{}) {
 		b[5] |= flagSeal
 	}
+	switch m.Stage {
+	case Staged:
+		b[5] |= flagStaged
+	case Fetch:
+		b[5] |= flagFetch
+	}
 	le.PutUint16(b[6:], uint16(len(m.Ranges)))
 	le.PutUint64(b[8:], m.Seq)
 	le.PutUint64(b[16:], m.Session)
 	le.PutUint64(b[24:], m.Seal.Off)
 	le.PutUint64(b[32:], m.Seal.Val)
-	le.PutUint32(b[40:], 0)
+	le.PutUint32(b[40:], uint32(m.StageAt/StageUnit))
 	for i, r := range m.Ranges {
 		le.PutUint64(b[FlushHeader+RangeSize*i:], r.Off)
 		le.PutUint64(b[FlushHeader+RangeSize*i+8:], r.Len)
@@ -79,7 +102,7 @@ func (m *Flush) Decode(b []byte) error {
 	if len(b) < FlushHeader || len(b) > MaxFlush || len(b) != FlushHeader+RangeSize*int(le.Uint16(b[6:])) {
 		return errFlushLen
 	}
-	if string(b[:4]) != flushMagic || b[4] != Version || b[5]&^(flagAnswer|flagSeal) != 0 || le.Uint32(b[40:]) != 0 {
+	if string(b[:4]) != flushMagic || b[4] != Version || b[5]&^flagsKnown != 0 {
 		return errFlushField
 	}
 	if le.Uint32(b[44:]) != sum(b, 44) {
@@ -92,11 +115,46 @@ func (m *Flush) Decode(b []byte) error {
 	if sealed && (m.Seal.Off < FirstOffset || m.Seal.Off%8 != 0) || !sealed && m.Seal != (pmem.Seal{}) {
 		return errFlushSeal
 	}
+	if !m.takeStage(b) {
+		return errFlushStage
+	}
 	m.Ranges = m.Ranges[:0]
 	for b = b[FlushHeader:]; len(b) > 0; b = b[RangeSize:] {
 		m.Ranges = append(m.Ranges, pmem.Range{Off: le.Uint64(b), Len: le.Uint64(b[8:])})
 	}
 	return nil
+}
+
+// takeStage takes what b says of the staging area, and tells whether it fits together.
+func (m *Flush) takeStage(b []byte) bool {
+	m.StageAt = uint64(le.Uint32(b[40:])) * StageUnit
+	switch b[5] & (flagStaged | flagFetch) {
+	case 0:
+		m.Stage = Unstaged
+		return m.StageAt == 0
+	case flagStaged:
+		m.Stage = Staged
+		return true
+	case flagFetch:
+		m.Stage = Fetch
+		return m.Answer && m.Seal == (pmem.Seal{})
+	}
+	return false
+}
+
+// CheckStage reports whether the bytes of all ranges, which Check has accepted, stand within a staging area of size bytes.
+func (m *Flush) CheckStage(size uint64) bool {
+	if m.StageAt > size {
+		return false
+	}
+	left := size - m.StageAt
+	for _, r := range m.Ranges {
+		if r.Len > left {
+			return false
+		}
+		left -= r.Len
+	}
+	return true
 }
 
 // Check reports whether every range and the seal lie within [FirstOffset, size); if not, where is the first bad offset.

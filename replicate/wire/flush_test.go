@@ -20,6 +20,8 @@ func TestFlushRoundTrip(t *testing.T) {
 	for _, want := range []Flush{
 		{Seq: 1, Session: 2, Ranges: []pmem.Range{}},
 		{Seq: 1, Answer: true, Seal: pmem.Seal{Off: 4096}, Ranges: []pmem.Range{{Off: 4104, Len: 8}}},
+		{Seq: 1, Seal: pmem.Seal{Off: 4096}, Stage: Staged, StageAt: 7 * StageUnit, Ranges: []pmem.Range{{Off: 4104, Len: 8}}},
+		{Seq: 1, Answer: true, Stage: Fetch, StageAt: StageUnit * math.MaxUint32, Ranges: []pmem.Range{{Off: 4104, Len: 8}}},
 		full,
 	} {
 		n := want.Encode(buf)
@@ -133,5 +135,54 @@ func TestPrivate(t *testing.T) {
 	var ve *VersionError
 	if err := got.Decode(b); !errors.As(err, &ve) || ve.Got != 9 {
 		t.Errorf("version: %v", err)
+	}
+}
+
+// A request that says two things of the staging area, or a fetch that would change something, is no request.
+func TestFlushRefusesBadStages(t *testing.T) {
+	buf := make([]byte, MaxFlush)
+	for name, m := range map[string]Flush{
+		"offset without flag": {StageAt: StageUnit},
+		"fetch with a seal":   {Stage: Fetch, Answer: true, Seal: pmem.Seal{Off: 4096, Val: 1}},
+		"fetch, no answer":    {Stage: Fetch},
+	} {
+		if err := new(Flush).Decode(buf[:m.Encode(buf)]); err != errFlushStage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m := Flush{Stage: Staged, Answer: true}
+	b := buf[:m.Encode(buf)]
+	b[5] |= flagFetch
+	le.PutUint32(b[44:], sum(b, 44))
+	if err := new(Flush).Decode(b); err != errFlushStage {
+		t.Errorf("both: %v", err)
+	}
+}
+
+func TestCheckStageCannotWrap(t *testing.T) {
+	const size = 1 << 20
+	for _, c := range []struct {
+		at   uint64
+		lens []uint64
+		ok   bool
+	}{
+		{0, []uint64{size}, true},
+		{0, []uint64{size, 1}, false},
+		{0, []uint64{size - 1, 1, 0}, true},
+		{64, []uint64{size - 64}, true},
+		{64, []uint64{size - 63}, false},
+		{64, []uint64{math.MaxUint64, 65}, false},
+		{size, []uint64{0}, true},
+		{size + 64, nil, false},
+		{size + 64, []uint64{1}, false},
+		{StageUnit * math.MaxUint32, []uint64{1}, false},
+	} {
+		m := Flush{StageAt: c.at}
+		for _, n := range c.lens {
+			m.Ranges = append(m.Ranges, pmem.Range{Len: n})
+		}
+		if m.CheckStage(size) != c.ok {
+			t.Errorf("%d bytes at %d: want %v", c.lens, c.at, c.ok)
+		}
 	}
 }

@@ -51,6 +51,8 @@ func FuzzFlush(f *testing.F) {
 	for _, m := range []Flush{
 		{Seq: 1, Session: 2, Answer: true, Seal: pmem.Seal{Off: 8192, Val: 3}, Ranges: []pmem.Range{{Off: 4096, Len: 64}}},
 		{Ranges: make([]pmem.Range, MaxRanges)},
+		{Seal: pmem.Seal{Off: 8192, Val: 3}, Stage: Staged, StageAt: 5 * StageUnit, Ranges: []pmem.Range{{Off: 4096, Len: 64}}},
+		{Answer: true, Stage: Fetch, StageAt: StageUnit << 31, Ranges: []pmem.Range{{Off: 4096, Len: 64}}},
 	} {
 		f.Add(bytes.Clone(buf[:m.Encode(buf)]))
 	}
@@ -70,6 +72,15 @@ func FuzzFlush(f *testing.F) {
 		}
 		if where, ok := m.Check(1 << 20); ok && where != 0 {
 			t.Errorf("where %d without a fault", where)
+		}
+		if sum, small := uint64(0), true; m.CheckStage(1 << 20) {
+			for _, r := range m.Ranges {
+				small = small && r.Len <= 1<<20
+				sum += r.Len
+			}
+			if !small || m.StageAt+sum > 1<<20 {
+				t.Errorf("%d bytes at %d in a staging area of a MiB", sum, m.StageAt)
+			}
 		}
 	})
 }

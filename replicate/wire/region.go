@@ -15,7 +15,8 @@ type Chunk struct {
 }
 
 // Region is where a session finds the pool. Chunk i holds the pool offsets [i*ChunkSize, (i+1)*ChunkSize), the first one from
-// FirstOffset on, the last one up to PoolSize. A work request stays within one chunk.
+// FirstOffset on, the last one up to PoolSize. A work request stays within one chunk. Without chunks, and with a ChunkSize of 0, the pool is out
+// of reach, and there is a staging area.
 type Region struct {
 	PoolSize  uint64
 	ChunkSize uint64 // a power of two
@@ -53,6 +54,9 @@ func (m *Region) take(c *cursor, what string) error {
 	switch {
 	case c.short:
 		return c.end(what)
+	case m.ChunkSize == 0 && n == 0:
+		m.Chunks = nil
+		return nil
 	case m.ChunkSize < MinChunk || m.ChunkSize&(m.ChunkSize-1) != 0:
 		return corrupt("%s: chunks of %d bytes, which is no power of two of at least %d", what, m.ChunkSize, MinChunk)
 	case m.PoolSize <= FirstOffset || n > MaxChunks || uint64(n) != (m.PoolSize-1)/m.ChunkSize+1:

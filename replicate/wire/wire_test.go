@@ -59,7 +59,7 @@ func bodies() map[string][2]body {
 		"GROWN":    {&Grown{testRegion()}, new(Grown)},
 		"FENCED":   {&Fenced{9, "promoted on b"}, new(Fenced)},
 		"STATE":    {&st, new(State)},
-		"GRANT":    {&Grant{1, ":7471", 64, 256, APM, "FLUSH: no device", testRegion(), Area{3, 4, 4096}}, new(Grant)},
+		"GRANT":    {&Grant{1, ":7471", 64, 256, APM, "FLUSH: no device", testRegion(), Area{3, 4, 4096}, Area{5, 6, 1 << 26}}, new(Grant)},
 	}
 }
 
@@ -101,10 +101,14 @@ func TestGolden(t *testing.T) {
 	hello := Hello{id(1), id(2), 3, 4, "p"}
 	flush := Flush{Seq: 5, Session: 6, Answer: true, Seal: pmem.Seal{Off: 0x2000, Val: 0x0102030405060708},
 		Ranges: []pmem.Range{{Off: 0x1008, Len: 0x38}}}
+	staged, fetch := flush, flush
+	staged.Seal, staged.Stage, staged.StageAt = pmem.Seal{}, Staged, 3*StageUnit
+	fetch.Seal, fetch.Stage = pmem.Seal{}, Fetch
+	sb, tb := make([]byte, MaxFlush), make([]byte, MaxFlush)
 	answer := FlushAnswer{FlushIO, 5, 9, 3, 0x1008}
 	private := Private{Lane: 2, Session: 0x0a0b}
 	grow, grown := Grow{6, 0x20000000}, Grown{Region{0x20000000, 0x10000000, []Chunk{{0x4000001000, 0x107}, {0x8000000000, 0x208}}}}
-	grant := Grant{6, ":1", 64, 256, GPSPM, "w", Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}, Area{0x8000000000, 0x208, 0x1000}}
+	grant := Grant{6, ":1", 64, 256, GPSPM, "w", Region{0x10000, 0x10000, []Chunk{{0x4000001000, 0x107}}}, Area{0x8000000000, 0x208, 0x1000}, Area{}}
 	attr := testAttr()
 	claim := Claim{id(1), id(2), 3, 4, [8]uint64{5}, 1, 2, MethodSet(GPSPM, FLUSH), "p"}
 	fb, ab := make([]byte, MaxFlush), make([]byte, AnswerSize)
@@ -120,12 +124,18 @@ func TestGolden(t *testing.T) {
 		"flush": {fb[:flush.Encode(fb)], `
 			504d4651 01 03 0100 0500000000000000 0600000000000000 0020000000000000 0807060504030201 00000000 @CRC
 			0810000000000000 3800000000000000`},
+		"staged flush": {sb[:staged.Encode(sb)], `
+			504d4651 01 05 0100 0500000000000000 0600000000000000 0000000000000000 0000000000000000 03000000 @CRC
+			0810000000000000 3800000000000000`},
+		"fetch": {tb[:fetch.Encode(tb)], `
+			504d4651 01 09 0100 0500000000000000 0600000000000000 0000000000000000 0000000000000000 00000000 @CRC
+			0810000000000000 3800000000000000`},
 		"flush answer": {ab[:answer.Encode(ab)], `
 			504d4652 01 02 0000 0500000000000000 0900000000000000 0300000000000000 0810000000000000 00000000 @CRC`},
 		"grow":  {grow.Append(nil), `0600000000000000 0000002000000000`},
 		"grown": {grown.Append(nil), `0000002000000000 0000001000000000 02000000 0010000040000000 07010000 0000000080000000 08020000`},
 		"grant": {grant.Append(nil), `0600000000000000 0200 3a31 40000000 00010000 01000000 0100 77
-			0000010000000000 0000010000000000 01000000 0010000040000000 07010000 0000000080000000 08020000 0010000000000000`},
+			0000010000000000 0000010000000000 01000000 0010000040000000 07010000 0000000080000000 08020000 0010000000000000 0000000000000000 00000000 0000000000000000`},
 		"claim": {claim.Append(nil), `0102030405060708090a0b0c0d0e0f10 02030405060708090a0b0c0d0e0f1011 0300000000000000 0400000000000000
 			0500000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000
 			01000000 02000000 0a000000 0100 70`},
@@ -145,6 +155,7 @@ func TestGolden(t *testing.T) {
 // goldenCRC was computed by another implementation of CRC-32C, bit by bit.
 var goldenCRC = map[string]string{
 	"frame": "604aacec", "answer frame": "8d7d03d8", "flush": "6b048873", "flush answer": "f17fc151",
+	"staged flush": "8a06bdc0", "fetch": "681a677d",
 }
 
 func TestFrameOverConnection(t *testing.T) {
@@ -247,15 +258,15 @@ func TestSetStateBoundsPeers(t *testing.T) {
 func TestRegionRefused(t *testing.T) {
 	good := testRegion()
 	for name, spoil := range map[string]func(*Region){
-		"no power of two":   func(m *Region) { m.ChunkSize += 1 << 10 },
-		"chunks of nothing": func(m *Region) { m.ChunkSize = 0 },
-		"small chunks":      func(m *Region) { m.ChunkSize = MinChunk / 2 },
-		"a chunk too few":   func(m *Region) { m.Chunks = m.Chunks[:2] },
-		"a chunk too many":  func(m *Region) { m.Chunks = append(m.Chunks, Chunk{}) },
-		"no chunk":          func(m *Region) { m.Chunks = nil },
-		"a header alone":    func(m *Region) { m.PoolSize, m.Chunks = FirstOffset, m.Chunks[:1] },
-		"no pool":           func(m *Region) { m.PoolSize, m.Chunks = 0, nil },
-		"the largest pool":  func(m *Region) { m.PoolSize = ^uint64(0) },
+		"no power of two":    func(m *Region) { m.ChunkSize += 1 << 10 },
+		"chunks of nothing":  func(m *Region) { m.ChunkSize = 0 },
+		"chunks without any": func(m *Region) { m.Chunks = nil },
+		"small chunks":       func(m *Region) { m.ChunkSize = MinChunk / 2 },
+		"a chunk too few":    func(m *Region) { m.Chunks = m.Chunks[:2] },
+		"a chunk too many":   func(m *Region) { m.Chunks = append(m.Chunks, Chunk{}) },
+		"a header alone":     func(m *Region) { m.PoolSize, m.Chunks = FirstOffset, m.Chunks[:1] },
+		"no pool":            func(m *Region) { m.PoolSize, m.Chunks = 0, nil },
+		"the largest pool":   func(m *Region) { m.PoolSize = ^uint64(0) },
 		"too many chunks": func(m *Region) {
 			m.ChunkSize, m.PoolSize, m.Chunks = MinChunk, MinChunk*(MaxChunks+1), make([]Chunk, MaxChunks+1)
 		},
@@ -266,6 +277,9 @@ func TestRegionRefused(t *testing.T) {
 		if err := new(Grown).Decode((&Grown{m}).Append(nil)); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if err := new(Grown).Decode((&Grown{Region{PoolSize: 1 << 20}}).Append(nil)); err != nil {
+		t.Errorf("a pool out of reach: %v", err)
 	}
 	most := Region{MinChunk * MaxChunks, MinChunk, make([]Chunk, MaxChunks)}
 	if err := new(Grown).Decode((&Grown{most}).Append(nil)); err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/verbs"
@@ -124,7 +123,7 @@ func (c *Chunks) register(mem []byte, lo uint64, a verbs.Access) (mrs []verbs.MR
 		hi := lo + min(c.Rest(lo), p.size-lo)
 		mr, err := c.cfg.PD.RegisterMR(mem[lo:hi], a)
 		if err != nil {
-			return mrs, c.explain(err, lo, hi)
+			return mrs, fmt.Errorf("device %s: registering bytes %d to %d of the pool: %w", c.cfg.Device.Name(), lo, hi, err)
 		}
 		mrs, lo = append(mrs, mr), hi
 		p.reached(lo)
@@ -146,20 +145,6 @@ func (p *progress) reached(off uint64) {
 		p.last, p.told = now, true
 		p.cfg.Log.Infof("device %s: %d of %d bytes of the pool are registered", p.cfg.Device.Name(), off, p.size)
 	}
-}
-
-// explain adds what to do to an error of the device.
-func (c *Chunks) explain(err error, lo, hi uint64) error {
-	err = fmt.Errorf("device %s: registering bytes %d to %d of the pool: %w", c.cfg.Device.Name(), lo, hi, err)
-	switch {
-	case errors.Is(err, unix.ENOMEM):
-		return fmt.Errorf("%w: too much memory is pinned, or the device has no room for more regions: set LimitMEMLOCK=infinity in the systemd unit, "+
-			"or run `ulimit -l unlimited` before the program is started, and see the kernel log", err)
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: the device cannot take memory of this kind or with these rights: use Device DAX parts "+
-			"(ndctl create-namespace -m devdax), or provider %q", err, "iwarp")
-	}
-	return err
 }
 
 // Size is that of a chunk in bytes, a power of two.

@@ -16,10 +16,10 @@ type KindError struct {
 func (e *KindError) Error() string {
 	if e.Kind == pmem.FSDAX {
 		return fmt.Sprintf("device %s has no on-demand paging, without which files of a DAX file system cannot be registered: "+
-			"use Device DAX parts (ndctl create-namespace -m devdax), or a device with on-demand paging", e.Device)
+			"use Device DAX parts (ndctl create-namespace -m devdax), a device with on-demand paging, or bounce buffers (bounce = %q)", e.Device, "64M")
 	}
 	return fmt.Sprintf("device %s cannot be given a pool in the page cache, whose pages the kernel writes back behind it: "+
-		"use parts in persistent memory, or provider %q, which stores by itself", e.Device, "iwarp")
+		"use parts in persistent memory, bounce buffers (bounce = %q), or provider %q, which stores by itself", e.Device, "64M", "iwarp")
 }
 
 // rights are those that memory of kind k is registered with, if want is wanted.
