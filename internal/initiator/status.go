@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/pmemfs/pmemfs/internal/config"
@@ -134,6 +135,18 @@ func offlineCopy(set *poolset.Set, info pool.Info) control.Copy {
 	return c
 }
 
+// writeBack names the instructions that make stores to persistent memory persistent.
+func writeBack(arch string, eadr bool) string {
+	flush, fence := "CLWB", "SFENCE"
+	if arch == "arm64" {
+		flush, fence = "DC CVAP", "DSB"
+	}
+	if eadr {
+		return fence + ", eADR"
+	}
+	return flush + "+" + fence
+}
+
 func (m *Mounted) localCopy() control.Copy {
 	r := m.pool.Region()
 	c := control.Copy{Name: m.Set.Parts[0].Path, Role: "local", State: "in use", Durability: pool.Media.String(), Warnings: m.doubts}
@@ -145,10 +158,7 @@ func (m *Mounted) localCopy() control.Copy {
 		c.Detail, c.Method = "ordinary file", "msync"
 	case pmem.Persistent:
 		c.Detail = fmt.Sprintf("persistent memory: %v", r.Kind())
-		c.Method = "CLWB+SFENCE"
-		if m.eadr {
-			c.Method = "SFENCE, eADR"
-		}
+		c.Method = writeBack(runtime.GOARCH, m.eadr)
 	}
 	return c
 }
