@@ -30,7 +30,7 @@ const growRoom = 1 << 40
 // reserveRoom takes size bytes of address space and as much of the room behind them as there is.
 func reserveRoom(size uint64) (space, error) {
 	for room := max(growRoom, size); room >= hugeLen; room /= 2 {
-		if size > math.MaxInt-hugeLen-room {
+		if size > maxSpace || room > maxSpace-size {
 			continue
 		}
 		if s, err := reserve(size + room); err == nil {
@@ -40,8 +40,14 @@ func reserveRoom(size uint64) (space, error) {
 	return reserve(size)
 }
 
+// maxSpace is the longest run of addresses that a slice can have, and the alignment in front of it.
+const maxSpace = math.MaxInt - hugeLen
+
 // reserve takes size bytes of address space, aligned to hugeLen, that fault until something is mapped there. They cost no memory.
 func reserve(size uint64) (space, error) {
+	if size > maxSpace {
+		return space{}, unix.ENOMEM
+	}
 	n := uintptr(size) + hugeLen
 	base, err := unix.MmapPtr(-1, 0, nil, n, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
