@@ -18,7 +18,7 @@ import "C"
 const (
 	// setupTimeout bounds each step of a set-up for which the caller gives no deadline.
 	setupTimeout = 10 * time.Second
-	// ackTimeout is the time after which a packet is sent again, 4.096 us << ackTimeout = 0.27 s. After 7 retries, 2 s, a silent
+	// ackTimeout is the time after which a packet is sent again, 4.096 us << ackTimeout = 0.27 s. After 6 retries, 1.9 s, a silent
 	// peer is given up.
 	ackTimeout = 16
 )
@@ -98,14 +98,14 @@ func (q *qp) establish(ctx context.Context, id *connID, to *net.TCPAddr, private
 	if name := id.deviceName(); name != d.name {
 		return nil, fmt.Errorf("the route leads over RDMA device %q: name that one (device = %q), or an address in the network of %s", name, name, d.name)
 	}
+	if !d.iwarp {
+		C.shim_cm_ack_timeout(id.c, ackTimeout) // becomes part of the route; an error leaves the usual one, which is longer
+	}
 	if err := failed("rdma_resolve_route", C.shim_cm_route(id.c, milliseconds(ctx))); err != nil {
 		return nil, err
 	}
 	if _, err := id.await(ctx, C.RDMA_CM_EVENT_ROUTE_RESOLVED); err != nil {
 		return nil, err
-	}
-	if !d.iwarp {
-		C.shim_cm_ack_timeout(id.c, ackTimeout) // an error leaves the usual one, which is longer
 	}
 	if err := failed("prepare the queue pair", C.shim_cm_to_init(id.c, q.c, d.access)); err != nil {
 		return nil, err

@@ -1,7 +1,8 @@
 //go:build linux && cgo && rdma
 
 // The tests that need an RDMA device. PMEMFS_RDMA names its kind, rxe or siw, PMEMFS_RDMA_DEVICE the device, PMEMFS_RDMA_ADDR an IP address of its
-// network interface. Both ends of the connections are this process.
+// network interface, PMEMFS_RDMA_NETDEV that interface, PMEMFS_RDMA_DAX a Device DAX of persistent memory. Both ends of the connections are this process. The
+// interface is taken down and the device removed, and both brought back.
 package ibverbs
 
 import (
