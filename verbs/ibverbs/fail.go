@@ -13,8 +13,13 @@ import (
 // #include "shim.h"
 import "C"
 
-// flushPatience is how long the device may take to flush the queues of a failed queue pair.
-const flushPatience = 200 * time.Millisecond
+const (
+	// lastWords is how long the answer to a request may take that the peer refused before it left. The device takes none once it is
+	// told to flush.
+	lastWords = 100 * time.Millisecond
+	// flushPatience is how long the device may take to flush the queues of a failed queue pair.
+	flushPatience = 200 * time.Millisecond
+)
 
 // errFlushed is the cause where the device flushes the queues before anything says why. Over TCP that is a connection that ended or a
 // Terminate, whose content the device keeps to itself.
@@ -56,16 +61,34 @@ func (q *qp) watch() {
 		return
 	case <-q.broken:
 	}
+	if q.asking() && !q.pause(lastWords) {
+		return
+	}
 	C.shim_qp_error(q.c)         // an error means that it is in this state, or that the device is gone
 	C.shim_cm_disconnect(q.id.c) // an error means that it is disconnected
-	select {
-	case <-q.stop:
+	if !q.pause(flushPatience) {
 		return
-	case <-time.After(flushPatience):
 	}
 	q.scq.reap()
 	q.rcq.reap()
 	q.abandon()
+}
+
+// asking reports whether requests wait for the peer, and no completion has told a cause.
+func (q *qp) asking() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.told && !q.sq.empty()
+}
+
+// pause returns false if Close came before the end of d.
+func (q *qp) pause(d time.Duration) bool {
+	select {
+	case <-q.stop:
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // abandon flushes what the device has not flushed. Completions that it still makes find nothing any more.
