@@ -1,6 +1,8 @@
 package replicate
 
 import (
+	"bytes"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -62,5 +64,45 @@ func TestBounce_DrainAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(500, one); n >= 1 {
 		t.Errorf("%v allocations per drain", n)
+	}
+}
+
+// A bounce buffer here is no matter of the method: its places are free again when a READ or a FLUSH has proven that the target has the bytes.
+func TestBounce_Methods(t *testing.T) {
+	native := func(testing.TB) (verbs.Device, verbs.Device, string) {
+		f := verbstest.NewFabric(verbstest.Auto)
+		f.Hardware()
+		f.Native()
+		return f.Device("a"), f.Device("b"), "b:1"
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for m, rig := range map[wire.Method]rig{wire.APM: hardwareRig, wire.FLUSH: native} {
+		t.Run(m.String(), func(t *testing.T) {
+			p := newPairWith(t, rig, fileRegion{pmem.NewHeap(testSize)}, m, 20*time.Second)
+			rng := rand.New(rand.NewPCG(seed, uint64(m)))
+			fill(p.region.Bytes(), rng)
+			p.attach()
+			started, seen := uint64(0), uint64(0)
+			for seen < 60 {
+				if started < 60 && started-seen < MaxInFlight && (started == seen || rng.IntN(2) == 0) {
+					started++
+					p.Drain(started, randomRanges(rng), pmem.Seal{Off: testSeal, Val: started})
+					continue
+				}
+				seen++
+				must(t, p.expect(seen))
+			}
+			p.Drain(61, []pmem.Range{{Off: 16384, Len: testSize - 16384}}, pmem.Seal{})
+			must(t, p.expect(61))
+			if st := p.Status(); st.Bounce != testBounce || st.Method != m || st.Sent.Sends != 0 {
+				t.Errorf("status %+v", st)
+			}
+			must(t, p.Close(t.Context()))
+			p.target.hangUp()
+			if !bytes.Equal(p.region.Bytes()[16384:], p.target.mem[16384:]) {
+				t.Error("the copies differ")
+			}
+		})
 	}
 }
