@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// pageCopy is how rxe copies between a packet and pages that it gets on demand, in Linux from 6.15 on: each piece goes to or comes from the start of its page, wherever in
+// pageCopy is how rxe copies between a packet and pages that it gets on demand, in Linux 7.3: each piece goes to or comes from the start of its page, wherever in
 // the page the request points, and all pieces are those of the first page. So a WRITE into a region with on-demand paging destroys what stands at the start of the page.
 const pageCopy = `		src = (dir == RXE_TO_MR_OBJ) ? addr : user_va;
 		dest = (dir == RXE_TO_MR_OBJ) ? user_va : addr;

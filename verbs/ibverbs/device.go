@@ -150,6 +150,11 @@ func (d *device) query() error {
 		// A device without hardware stores by CPU. One on top of hardware, such as rxe on a network card, shows only by its vendor.
 		CPUPlaced: sys().software(d.name) || c.vendor == vendorRXE || c.vendor == vendorSIW,
 	}
+	if d.caps.OnDemand && c.vendor == vendorRXE {
+		if err := d.provePaging(); err != nil {
+			return err
+		}
+	}
 	d.access = C.IBV_ACCESS_LOCAL_WRITE | C.IBV_ACCESS_REMOTE_WRITE | C.IBV_ACCESS_REMOTE_READ
 	if d.caps.Flush {
 		d.access |= accessFlushVisible | accessFlushPersistent

@@ -135,6 +135,7 @@ clean() {
 		awk '$2 ~ "^/(mnt|tmp)" {print $2}' /proc/mounts | sort -r | while read -r mount_; do umount -l "$mount_"; done
 	done
 	for link_ in rdma_a rdma_b; do [ ! -e "/sys/class/infiniband/$link_" ] || timeout 20 rdma link delete $link_; done
+	rmmod rdma_rxe && modprobe rdma_rxe # a job may have loaded another one
 	for netns_ in /run/netns/*; do [ ! -e "$netns_" ] || ip netns delete "${netns_##*/}"; done
 	rm -rf /tmp/* /var/tmp/* /dev/shm/* /run/pmemfs /var/lib/pmemfs /etc/pmemfs/*
 }
