@@ -89,7 +89,11 @@ func createCopy(path string, least config.Durability, a Create) (Replica, error)
 	if err != nil {
 		return Replica{}, err
 	}
-	if have := set.Size(); have < a.Size {
+	have, err := pool.SizeOf(set)
+	if err != nil {
+		return Replica{}, refuse(wire.StatusPoolSet, "%v", err)
+	}
+	if have < a.Size {
 		return Replica{}, refuse(wire.StatusTooSmall, "pool set %s has %d bytes, %d are wanted", path, have, a.Size)
 	}
 	p, err := withBestClass(least, func(d pool.Durability) (*pool.Pool, error) {

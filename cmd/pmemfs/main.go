@@ -23,6 +23,7 @@ const (
 
 type cli struct {
 	MkPool  mkPoolCmd  `cmd:"" name:"mkpool" help:"Make a new pool, and its replicas on the targets."`
+	RmPool  rmPoolCmd  `cmd:"" name:"rmpool" help:"Remove one copy of a pool: files are deleted, devices erased."`
 	Mount   mountCmd   `cmd:"" help:"Mount a pool."`
 	Umount  umountCmd  `cmd:"" help:"Unmount: sync, unmount, wait until the daemon has ended, say what is not replicated."`
 	Sync    syncCmd    `cmd:"" help:"Make everything written so far durable on every copy."`

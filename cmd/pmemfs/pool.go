@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/initiator"
+	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 	"github.com/pmemfs/pmemfs/target"
 )
@@ -17,6 +19,7 @@ import (
 type mkPoolCmd struct {
 	Config   string `arg:"" help:"Configuration or pool set file."`
 	Sparse   bool   `help:"Do not allocate the parts now. A full host file system then shows up as I/O errors later."`
+	Force    bool   `help:"Erase a Device DAX of the local pool that holds data. All of it is lost. Files are never erased, and neither are devices of a target."`
 	NodeSize uint32 `help:"Bytes of a tree node: 1024, 2048 or 4096." default:"4096"`
 	LogSize  string `help:"Size of the log ring (default: 64M, at most an eighth of the pool)."`
 	Chunk    string `help:"Size of a chunk of tree nodes (default by pool size)."`
@@ -30,7 +33,7 @@ func (c *mkPoolCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	p := initiator.PoolParams{Sparse: c.Sparse, Params: volume.Params{NodeSize: c.NodeSize, Reserve: c.Reserve}}
+	p := initiator.PoolParams{Sparse: c.Sparse, Erase: c.Force, Params: volume.Params{NodeSize: c.NodeSize, Reserve: c.Reserve}}
 	if c.LogSize != "" {
 		if p.Params.LogLen, err = poolset.ParseSize(c.LogSize); err != nil {
 			return fmt.Errorf("--log-size: %w", err)
@@ -54,6 +57,31 @@ func (c *mkPoolCmd) Run() error {
 		set.Replicas = nil
 	}
 	return initiator.MakePool(ctx, cfg, set, p)
+}
+
+type rmPoolCmd struct {
+	Config string `arg:"" help:"Configuration or pool set file; on a target that of its pool directory. Replicas elsewhere are left alone."`
+	Force  bool   `help:"Do it. Without it the parts are only named."`
+}
+
+// Run removes the parts of a pool that no process has.
+func (c *rmPoolCmd) Run() error {
+	_, set, err := initiator.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	if !c.Force {
+		return &exitError{exitUsage, fmt.Errorf("everything in %s would be lost: repeat it with --force", strings.Join(paths(set), ", "))}
+	}
+	return pool.Remove(set)
+}
+
+func paths(set *poolset.Set) []string {
+	var all []string
+	for _, p := range set.Parts {
+		all = append(all, p.Path)
+	}
+	return all
 }
 
 type promoteCmd struct {

@@ -240,6 +240,45 @@ func TestOpenReadOnly_ChangesNothing(t *testing.T) {
 	}
 }
 
+// owned is a region of which nothing may be stored to before it was asked for.
+type owned struct {
+	pmem.Region
+	own []pmem.Range
+}
+
+func (o *owned) Own(r pmem.Range) error {
+	o.own = append(o.own, r)
+	return nil
+}
+
+// A replay in memory stores to nothing but what it had made its own before, whether the super has a snapshot of the space or not.
+func TestOpenReadOnly_OwnsWhatItStoresTo(t *testing.T) {
+	r, _, files := newDamageRig(t)
+	r.write(files[0], 0, pattern(100, 99))
+	r.commit()
+	region := &owned{Region: pmem.NewHeap(uint64(len(r.media)))}
+	b := region.Bytes()
+	copy(b, r.media)
+	for _, look := range []func() error{
+		func() error { _, _, err := OpenReadOnly(region, testUUID, nil); return err },
+		func() error { return Examine(region, testUUID, func(f Finding) { t.Errorf("%v", f) }) },
+	} {
+		region.own = nil
+		if err := look(); err != nil {
+			t.Fatal(err)
+		}
+		if len(region.own) == 0 || bytes.Equal(b, r.media) {
+			t.Fatalf("%d ranges owned, so nothing was replayed", len(region.own))
+		}
+		for _, g := range region.own {
+			copy(b[g.Off:g.Off+g.Len], r.media[g.Off:])
+		}
+		if !bytes.Equal(b, r.media) {
+			t.Error("bytes changed that were not owned")
+		}
+	}
+}
+
 // One slot less is no error: a crash leaves that. No slot is one, with nothing to check.
 func TestExamine_Slots(t *testing.T) {
 	r, _, _ := newDamageRig(t)

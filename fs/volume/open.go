@@ -179,6 +179,9 @@ func newVolume(r pmem.Region, o Options, s layout.Super) *Volume {
 		nextIno: s.NextIno, inodes: s.Inodes,
 		files: make(map[Ino]*file), trims: make(map[Ino]uint64), unnamed: make(map[Ino]bool), sweepAt: sweepMin,
 	}
+	if owner, ok := r.(pmem.Owner); ok {
+		v.space.watch = taker{owner: owner}
+	}
 	v.tree = tree.New(v.treeConfig(), s.Root, s.RootBirth, int(s.Height), s.Epoch+1)
 	v.group.body = make([]byte, 0, v.limits.body)
 	v.value = make([]byte, 0, 2*v.limits.value)

@@ -78,7 +78,9 @@ func (v *Volume) restore(s *layout.Super) bool {
 	b := v.bytes[s.SnapOff : s.SnapOff+s.SnapLen]
 	if layout.Sum64(s.HashKey, b) != s.SnapSum || snapshot.Decode(b, s.Epoch, v.markNodes, v.space.MarkData, v.dropNodes) != nil ||
 		v.space.nodes*uint64(s.NodeSize) <= v.opts.WalkUpTo {
+		watch := v.space.watch
 		v.space = newSpace(s)
+		v.space.watch = watch
 		v.waiting.reset()
 		return false
 	}

@@ -22,6 +22,14 @@ func (v *Volume) Watch(w Watcher) {
 	v.space.watch = w
 }
 
+// taker makes what is allocated ready to be stored to, in a region that needs it. If that fails the store faults.
+type taker struct {
+	nobody
+	owner pmem.Owner
+}
+
+func (t taker) Allocated(r pmem.Range) { _ = t.owner.Own(r) }
+
 // nobody is told of a volume in ordinary use.
 type nobody struct{}
 

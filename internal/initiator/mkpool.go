@@ -16,6 +16,7 @@ import (
 // PoolParams are the choices of mkpool.
 type PoolParams struct {
 	Sparse bool
+	Erase  bool          // also what a local Device DAX holds
 	Params volume.Params // PoolUUID and HashKey are chosen here
 }
 
@@ -23,7 +24,7 @@ type PoolParams struct {
 // later step fails.
 func MakePool(ctx context.Context, cfg *config.Mount, set *poolset.Set, p PoolParams) error {
 	attr := poolset.Attr{Signature: poolset.Signature, Major: 1, PoolUUID: poolset.NewUUID(), CopyID: poolset.NewUUID()}
-	local, err := pool.Create(set, attr, pool.CreateOptions{Role: "mkpool", Sparse: p.Sparse, Durability: pool.Durability(cfg.Durability)})
+	local, err := pool.Create(set, attr, pool.CreateOptions{Role: "mkpool", Sparse: p.Sparse, Erase: p.Erase, Durability: pool.Durability(cfg.Durability)})
 	if err != nil {
 		return err
 	}

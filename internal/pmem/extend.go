@@ -3,6 +3,7 @@ package pmem
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Extender is a region that can grow where it stands: what OpenFiles returns.
@@ -18,6 +19,8 @@ type Extender interface {
 var (
 	// ErrWeaker: a new part cannot promise what the region does.
 	ErrWeaker = errors.New("pmem: the part is on a file system that promises less than those of the others")
+	// ErrMixed: see OpenFiles. The kernel can write back a Device DAX neither by msync nor together with other parts.
+	ErrMixed = errors.New("pmem: a Device DAX cannot be joined with parts that promise something else: put all parts on persistent memory, or none")
 	// ErrNoRoom: the addresses behind the region are taken.
 	ErrNoRoom = errors.New("pmem: the address space behind the region is used up: open the pool anew, which makes room for a TiB or for as much as it has, or grow it by less")
 )
@@ -35,22 +38,29 @@ func (m *mapping) Extend(parts []Part) error {
 	if err := continues(old, parts); err != nil {
 		return err
 	}
+	align, err := alignmentOf(parts)
+	if err != nil {
+		return err
+	}
+	if uint64(address(m.mem))%align != 0 {
+		return fmt.Errorf("pmem: a part is a Device DAX with an alignment of %d, and the region stands at no multiple of that: open the pool anew with the part", align)
+	}
 	if total > uint64(len(m.mem)) {
 		return fmt.Errorf("%w: %d bytes are reserved, %d needed", ErrNoRoom, len(m.mem), total)
 	}
-	kind, err := m.mapBehind(old, parts)
+	grown, err := m.mapBehind(old, parts)
 	if err != nil {
 		if total > size {
 			err = errors.Join(err, vacate(m.mem[size:total]))
 		}
 		return err
 	}
-	m.publish(parts, total, kind)
+	m.publish(grown, total)
 	return nil
 }
 
 // continues tells whether parts are those of old with a longer last one, or more behind them.
-func continues(old, parts []Part) error {
+func continues(old []placed, parts []Part) error {
 	if len(parts) < len(old) {
 		return fmt.Errorf("pmem: %d parts cannot replace %d", len(parts), len(old))
 	}
@@ -64,9 +74,9 @@ func continues(old, parts []Part) error {
 	return nil
 }
 
-// mapBehind maps what parts have more than old over the addresses behind the region, and returns the kind of all of it.
-func (m *mapping) mapBehind(old, parts []Part) (Kind, error) {
-	off, kind := m.size(), m.Kind()
+// mapBehind maps what parts have more than old over the addresses behind the region, and returns all of them.
+func (m *mapping) mapBehind(old []placed, parts []Part) ([]placed, error) {
+	off, all := m.size(), slices.Clone(old)
 	for i := len(old) - 1; i < len(parts); i++ {
 		p, at := parts[i], uint64(0)
 		if i < len(old) {
@@ -76,15 +86,17 @@ func (m *mapping) mapBehind(old, parts []Part) (Kind, error) {
 		if n == 0 {
 			continue
 		}
-		k, err := mapPart(p, at, m.mem[off:off+n], Options{})
+		placed, promise, err := mapPart(p, at, m.mem[off:off+n], Options{})
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if k.promise() < m.promise {
-			return 0, fmt.Errorf("%w: %s", ErrWeaker, p.Path)
+		if promise < m.promise {
+			return nil, fmt.Errorf("%w: %s", ErrWeaker, p.Path)
 		}
-		kind = max(kind, k)
-		off += n
+		if placed.kind == DeviceDAX && promise != m.promise {
+			return nil, fmt.Errorf("%w: %s", ErrMixed, p.Path)
+		}
+		all, off = append(all[:i], placed), off+n
 	}
-	return kind, nil
+	return all, nil
 }

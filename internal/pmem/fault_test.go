@@ -96,7 +96,7 @@ func TestGuardLetsOtherPanicsPass(t *testing.T) {
 
 // pastEnd returns bytes of a reserved space that belongs to no region.
 func pastEnd(t *testing.T) []byte {
-	s, err := reserve(4096)
+	s, err := reserve(4096, hugeLen)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pmemfs/pmemfs/internal/nvdimm"
 )
 
 // Part is a file that holds a run of a pool. A longer file is fine: bytes beyond Size are not mapped.
@@ -27,12 +29,20 @@ type Options struct {
 	EADR bool
 }
 
-// OpenFiles maps parts one after another as one region. The weakest promise of a part is that of the region:
-// Persistent where the file system grants MAP_SYNC (mmap(2)), Volatile on tmpfs, ramfs and hugetlbfs, else PageCache.
+// OpenFiles maps parts one after another as one region. The weakest promise of a part is that of the region: Persistent for a Device
+// DAX and where the file system grants MAP_SYNC (mmap(2)), Volatile on tmpfs, ramfs and hugetlbfs, and for either of the first two
+// on memory that the kernel does not take for persistent, else PageCache. A Device DAX is joined only with parts that promise the same.
 //
 // A missing part gives an error that wraps fs.ErrNotExist, a short one a *SizeError.
 func OpenFiles(parts []Part, opt Options) (Region, error) {
-	return openFiles(parts, opt, 0)
+	m, err := openFiles(parts, opt, 0)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Private && m.hasDevice() {
+		return &overlay{mapping: m, owned: map[uint64]bool{}}, nil
+	}
+	return m, nil
 }
 
 // openFiles takes the promise from the parts, unless assume is not zero.
@@ -41,22 +51,18 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := reserveRoom(total)
+	align, err := alignmentOf(parts)
+	if err != nil {
+		return nil, err
+	}
+	s, err := reserveRoom(total, align)
 	if err != nil {
 		return nil, fmt.Errorf("pmem: reserve %d bytes of address space for %s: %w", total, parts[0].Path, err)
 	}
 	m := &mapping{space: s, promise: Persistent, readOnly: opt.ReadOnly, private: opt.Private, eadr: opt.EADR}
-	var kind Kind
-	for off, i := uint64(0), 0; i < len(parts); i++ {
-		p := parts[i]
-		k, err := mapPart(p, 0, s.mem[off:off+p.Size], opt)
-		if err != nil {
-			return nil, errors.Join(err, s.release())
-		}
-		kind, m.promise = max(kind, k), min(m.promise, k.promise())
-		off += p.Size
+	if err := m.place(parts, total, opt); err != nil {
+		return nil, errors.Join(err, s.release())
 	}
-	m.publish(parts, total, kind)
 	switch {
 	case assume != 0:
 		m.promise = assume
@@ -65,6 +71,27 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 	}
 	mapped.add(m)
 	return m, nil
+}
+
+// place maps the parts and publishes them.
+func (m *mapping) place(parts []Part, total uint64, opt Options) error {
+	all, device, best, off := make([]placed, 0, len(parts)), "", Volatile, uint64(0)
+	for _, p := range parts {
+		placed, promise, err := mapPart(p, 0, m.mem[off:off+p.Size], opt)
+		if err != nil {
+			return err
+		}
+		if placed.kind == DeviceDAX {
+			device = p.Path
+		}
+		m.promise, best = min(m.promise, promise), max(best, promise)
+		all, off = append(all, placed), off+p.Size
+	}
+	if device != "" && m.promise != best {
+		return fmt.Errorf("%w: %s", ErrMixed, device)
+	}
+	m.publish(all, total)
+	return nil
 }
 
 func totalSize(parts []Part) (uint64, error) {
@@ -84,8 +111,8 @@ func totalSize(parts []Part) (uint64, error) {
 	return total, nil
 }
 
-// mapPart maps one file, from at on, over b and returns its kind. The mapping outlives the descriptor.
-func mapPart(p Part, at uint64, b []byte, opt Options) (Kind, error) {
+// mapPart maps one part, from at on, over b. The mapping outlives the descriptor.
+func mapPart(p Part, at uint64, b []byte, opt Options) (placed, Promise, error) {
 	flags, prot := os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
 	switch {
 	case opt.Private:
@@ -96,72 +123,101 @@ func mapPart(p Part, at uint64, b []byte, opt Options) (Kind, error) {
 	// O_NONBLOCK keeps a fifo from blocking before its type is checked.
 	f, err := os.OpenFile(p.Path, flags|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return 0, fmt.Errorf("pmem: open part: %w", err)
+		return placed{}, 0, fmt.Errorf("pmem: open part: %w", err)
 	}
 	defer f.Close()
-	if err := checkFile(f, p); err != nil {
-		return 0, err
+	device, isDevice, err := checkFile(f, p)
+	if err != nil {
+		return placed{}, 0, err
 	}
+	if isDevice {
+		return mapDevice(f, p, device, at, b, opt)
+	}
+	mapIt := mapShared
 	if opt.Private {
-		return mapPrivate(f, int64(at), b, prot)
+		mapIt = mapPrivate
 	}
-	return mapShared(f, int64(at), b, prot)
+	kind, promise, err := mapIt(f, int64(at), b, prot)
+	return placed{p, kind, pageLen}, promise, err
 }
 
 // mapPrivate reserves no memory for the pages that may be stored to: a pool is larger than the memory of its machine. The kernel replaces
 // each of them at its first store, so that the kind is PageCacheFile wherever the file is.
-func mapPrivate(f *os.File, at int64, b []byte, prot int) (Kind, error) {
+func mapPrivate(f *os.File, at int64, b []byte, prot int) (Kind, Promise, error) {
 	if err := mapFile(int(f.Fd()), at, b, prot, unix.MAP_PRIVATE|unix.MAP_NORESERVE); err != nil {
-		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
+		return 0, 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
-	return PageCacheFile, nil
+	return PageCacheFile, Volatile, nil
 }
 
-func checkFile(f *os.File, p Part) error {
+// checkFile refuses what cannot be a part, and tells a Device DAX from a file.
+func checkFile(f *os.File, p Part) (d nvdimm.Device, isDevice bool, err error) {
 	fi, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("pmem: examine part: %w", err)
+		return d, false, fmt.Errorf("pmem: examine part: %w", err)
 	}
+	size := uint64(fi.Size())
 	if !fi.Mode().IsRegular() {
-		return fmt.Errorf("pmem: part %s is not a regular file (%v): use a file, on a DAX file system for persistent memory",
-			p.Path, fi.Mode().Type())
+		if d, isDevice, err = nvdimm.Kernel.Device(fi); err != nil {
+			return d, false, fmt.Errorf("pmem: part %s: %w", p.Path, err)
+		}
+		if !isDevice {
+			return d, false, fmt.Errorf("pmem: part %s is not a regular file, and no Device DAX (%v): use a file, on a DAX file system for persistent memory, or /dev/daxX.Y",
+				p.Path, fi.Mode().Type())
+		}
+		size = d.Size
 	}
-	if size := uint64(fi.Size()); size < p.Size {
-		return &SizeError{Path: p.Path, Expected: p.Size, Found: size}
+	if size < p.Size {
+		return d, false, &SizeError{Path: p.Path, Expected: p.Size, Found: size}
 	}
-	return nil
+	return d, isDevice, nil
 }
 
 // mapShared asks for MAP_SYNC first. File systems without DAX, tmpfs among them, refuse it with EOPNOTSUPP.
-func mapShared(f *os.File, at int64, b []byte, prot int) (Kind, error) {
+func mapShared(f *os.File, at int64, b []byte, prot int) (Kind, Promise, error) {
 	fd := int(f.Fd())
 	err := mapFile(fd, at, b, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
 	if err == nil && !canFlush {
-		return 0, fmt.Errorf("pmem: part %s is on a DAX file system, which is not supported on %s: mount it without dax",
+		return 0, 0, fmt.Errorf("pmem: part %s is on a DAX file system, which is not supported on %s: mount it without dax",
 			f.Name(), runtime.GOARCH)
 	}
 	if err == nil {
-		return FSDAX, nil
+		promise, err := promiseOf(f.Name())
+		return FSDAX, promise, err
 	}
 	// EINVAL is the answer of a kernel before Linux 4.15.
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
-		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
+		return 0, 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
 	if err := mapFile(fd, at, b, prot, unix.MAP_SHARED); err != nil {
-		return 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
+		return 0, 0, fmt.Errorf("pmem: map part %s: %w", f.Name(), err)
 	}
 	return kindOf(f)
 }
 
+// promiseOf is what a fence means for a DAX mapping of the file at path. The kernel grants MAP_SYNC also on a volatile region.
+func promiseOf(path string) (Promise, error) {
+	regions, err := nvdimm.Kernel.Regions(path)
+	if err != nil {
+		return 0, fmt.Errorf("pmem: %w", err)
+	}
+	for _, r := range regions {
+		if !r.Persistent {
+			return Volatile, nil
+		}
+	}
+	return Persistent, nil
+}
+
 // kindOf tells file systems in memory from those on a device.
-func kindOf(f *os.File) (Kind, error) {
+func kindOf(f *os.File) (Kind, Promise, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("pmem: file system of part %s: %w", f.Name(), err)
+		return 0, 0, fmt.Errorf("pmem: file system of part %s: %w", f.Name(), err)
 	}
 	switch uint32(st.Type) {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
-		return Tmpfs, nil
+		return Tmpfs, Volatile, nil
 	}
-	return PageCacheFile, nil
+	return PageCacheFile, PageCache, nil
 }

@@ -65,7 +65,10 @@ func TestPromiseAndKindFollowTheFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	onDisk, diskKind := PageCache, PageCacheFile
-	if uint32(st.Type) == unix.TMPFS_MAGIC {
+	switch {
+	case os.Getenv(fsdaxEnv) != "":
+		onDisk, diskKind = Persistent, FSDAX
+	case uint32(st.Type) == unix.TMPFS_MAGIC:
 		onDisk, diskKind = Volatile, Tmpfs // the machine keeps its temporary files in memory
 	}
 	for _, c := range []struct {
@@ -75,7 +78,7 @@ func TestPromiseAndKindFollowTheFileSystem(t *testing.T) {
 	}{
 		{[]Part{{disk, 4096}}, onDisk, diskKind},
 		{[]Part{{shm, 4096}}, Volatile, Tmpfs},
-		{[]Part{{disk, 4096}, {shm, 4096}}, Volatile, diskKind},
+		{[]Part{{disk, 4096}, {shm, 4096}}, Volatile, max(diskKind, Tmpfs)},
 	} {
 		r, err := OpenFiles(c.parts, Options{})
 		if err != nil {

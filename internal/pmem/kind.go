@@ -31,14 +31,3 @@ func (k Kind) String() string {
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
-
-// promise is the best that a region of this kind can promise.
-func (k Kind) promise() Promise {
-	switch k {
-	case FSDAX, DeviceDAX:
-		return Persistent
-	case PageCacheFile:
-		return PageCache
-	}
-	return Volatile
-}

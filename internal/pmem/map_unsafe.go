@@ -2,6 +2,7 @@ package pmem
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"sync/atomic"
 	"unsafe"
@@ -24,36 +25,36 @@ type space struct {
 }
 
 // growRoom is how many bytes of address space a region gets beyond its size, or as many as it has if that is more: what it can grow by, since
-// it never moves.
-const growRoom = 1 << 40
+// it never moves. A variable for the sake of tests in an emulator, which keeps a note of each reserved page.
+var growRoom uint64 = 1 << 40
 
-// reserveRoom takes size bytes of address space and as much of the room behind them as there is.
-func reserveRoom(size uint64) (space, error) {
+// reserveRoom takes size bytes of address space, aligned to align, and as much of the room behind them as there is.
+func reserveRoom(size, align uint64) (space, error) {
 	for room := max(growRoom, size); room >= hugeLen; room /= 2 {
-		if size > maxSpace || room > maxSpace-size {
+		if !fits(size, align) || room > math.MaxInt-align-size {
 			continue
 		}
-		if s, err := reserve(size + room); err == nil {
+		if s, err := reserve(size+room, align); err == nil {
 			return s, nil
 		}
 	}
-	return reserve(size)
+	return reserve(size, align)
 }
 
-// maxSpace is the longest run of addresses that a slice can have, and the alignment in front of it.
-const maxSpace = math.MaxInt - hugeLen
+// fits tells whether a slice can have size bytes, with an alignment in front of it.
+func fits(size, align uint64) bool { return align <= math.MaxInt && size <= math.MaxInt-align }
 
-// reserve takes size bytes of address space, aligned to hugeLen, that fault until something is mapped there. They cost no memory.
-func reserve(size uint64) (space, error) {
-	if size > maxSpace {
+// reserve takes size bytes of address space, aligned to a power of two, that fault until something is mapped there. They cost no memory.
+func reserve(size, align uint64) (space, error) {
+	if !fits(size, align) {
 		return space{}, unix.ENOMEM
 	}
-	n := uintptr(size) + hugeLen
+	n := uintptr(size + align)
 	base, err := unix.MmapPtr(-1, 0, nil, n, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return space{}, err
 	}
-	start := unsafe.Add(base, -uintptr(base)%hugeLen)
+	start := unsafe.Add(base, -uintptr(base)%uintptr(align))
 	return space{base: base, len: n, mem: unsafe.Slice((*byte)(start), int(size))}, nil
 }
 
@@ -61,6 +62,24 @@ func reserve(size uint64) (space, error) {
 func mapFile(fd int, at int64, b []byte, prot, flags int) error {
 	_, err := unix.MmapPtr(fd, at, unsafe.Pointer(&b[0]), uintptr(len(b)), prot, flags|unix.MAP_FIXED)
 	return err
+}
+
+// replace puts the content of b, whole pages, into anonymous memory, and that in the place of b, in one step: whoever reads b meanwhile finds
+// the same bytes before and after it.
+func replace(b []byte) error {
+	n := uintptr(len(b))
+	fresh, err := unix.MmapPtr(-1, 0, nil, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return err
+	}
+	err = CopyOut(unsafe.Slice((*byte)(fresh), len(b)), b)
+	if err == nil {
+		_, err = unix.MremapPtr(fresh, n, unsafe.Pointer(&b[0]), n, unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)
+	}
+	if err != nil {
+		return errors.Join(err, unix.MunmapPtr(fresh, n))
+	}
+	return nil
 }
 
 // vacate makes the addresses of b fault again and keeps them reserved.

@@ -2,8 +2,9 @@ package pmem
 
 import (
 	"errors"
+	"runtime"
 	"runtime/debug"
-	"slices"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -14,9 +15,8 @@ var pageLen = uint64(unix.Getpagesize())
 // mapping is a region of files that are mapped one after another.
 type mapping struct {
 	space
-	parts    atomic.Pointer[[]Part] // mapped; never changed, but replaced by Extend
-	mapped   atomic.Uint64          // bytes of them; grows after parts
-	kind     atomic.Uint32          // a Kind; only gets harder
+	parts    atomic.Pointer[[]placed] // mapped; never changed, but replaced by Extend
+	mapped   atomic.Uint64            // bytes of them; grows after parts
 	promise  Promise
 	readOnly bool
 	private  bool
@@ -31,14 +31,26 @@ func (m *mapping) Bytes() []byte {
 }
 
 func (m *mapping) Promise() Promise { return m.promise }
-func (m *mapping) Kind() Kind       { return Kind(m.kind.Load()) }
 func (m *mapping) size() uint64     { return m.mapped.Load() }
 
-// publish makes size bytes of parts, which are mapped and of this kind, the region.
-func (m *mapping) publish(parts []Part, size uint64, kind Kind) {
-	own := slices.Clone(parts)
-	m.kind.Store(uint32(kind))
-	m.parts.Store(&own)
+// placed is a part that is mapped.
+type placed struct {
+	Part
+	kind  Kind
+	align uint64 // bytes; what is mapped or unmapped of it are multiples
+}
+
+func (m *mapping) Kind() Kind {
+	var kind Kind
+	for _, p := range *m.parts.Load() {
+		kind = max(kind, p.kind)
+	}
+	return kind
+}
+
+// publish makes size bytes of parts, which are mapped, the region.
+func (m *mapping) publish(parts []placed, size uint64) {
+	m.parts.Store(&parts)
 	m.mapped.Store(size)
 }
 
@@ -172,13 +184,50 @@ func (m *mapping) touchPages(b []byte) error {
 	})
 }
 
-// Sync uses msync for DAX mappings as well: the kernel knows the pages that any process ever stored to, and writes their
-// cache lines back.
+// Sync uses msync for files on DAX file systems as well: the kernel knows the pages that any process ever stored to, and writes their
+// cache lines back. A Device DAX has no msync, and nobody knows what was stored to it: all of its cache lines are written back.
 func (m *mapping) Sync() error {
 	if m.promise == Volatile {
 		return nil
 	}
-	return m.msync(0, m.size())
+	off := uint64(0)
+	for _, p := range *m.parts.Load() {
+		sync := m.msync
+		if p.kind == DeviceDAX {
+			sync = m.writeBackAll
+		}
+		if err := sync(off, off+p.Size); err != nil {
+			return err
+		}
+		off += p.Size
+	}
+	return m.Fence()
+}
+
+// writeBackAll writes [lo, hi) back from the caches, with all processors, and fences: a large device takes seconds.
+func (m *mapping) writeBackAll(lo, hi uint64) error {
+	if m.eadr {
+		return nil
+	}
+	const step = 64 << 20
+	var next atomic.Uint64
+	next.Store(lo)
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	var workers sync.WaitGroup
+	for i := range errs {
+		workers.Go(func() {
+			for errs[i] == nil {
+				at := next.Add(step) - step
+				if at >= hi {
+					break
+				}
+				errs[i] = m.flushLines([]Range{{at, min(step, hi-at)}})
+			}
+			storeFence() // those of this goroutine, which may not run where the caller fences
+		})
+	}
+	workers.Wait()
+	return errors.Join(errs...)
 }
 
 func (m *mapping) Close() error {

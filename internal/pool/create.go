@@ -27,14 +27,20 @@ type CreateOptions struct {
 	State poolset.State
 	Role  string        // as in OpenOptions
 	Wait  time.Duration // as in OpenOptions
+	// Erase makes a part also of a Device DAX that holds data. All of it is lost.
+	Erase bool
 	// SmallForTests lowers the least size to 1 MiB in all, so that tests stay fast.
 	SmallForTests bool
 }
 
 // Create makes the parts of a new pool and opens it. A zero signature, version, pool UUID or copy id in attr is replaced
-// by that of pmemfs or a random one. Parts that exist and are not empty are refused with an error that wraps fs.ErrExist.
+// by that of pmemfs or a random one. Files that exist and are not empty, and devices that hold data, are refused with an error that wraps fs.ErrExist.
 // After an error nothing is left of what it made.
 func Create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (*Pool, error) {
+	set, err := withDevices(set)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkSizes(set, opt.SmallForTests); err != nil {
 		return nil, err
 	}
@@ -44,7 +50,7 @@ func Create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (*Pool, erro
 	}
 	p, undo, err := create(set, attr, opt)
 	if err == nil {
-		p.lock = l
+		p.locks = l
 		return p, nil
 	}
 	for _, f := range undo {
@@ -56,7 +62,7 @@ func Create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (*Pool, erro
 func checkSizes(set *poolset.Set, small bool) error {
 	for _, p := range set.Parts {
 		if p.Auto {
-			return fmt.Errorf("pool %s, line %d: a new part needs a size, AUTO takes that of an existing file", set.File, p.Line)
+			return fmt.Errorf("pool %s, line %d: a new part needs a size, AUTO takes that of an existing file or Device DAX", set.File, p.Line)
 		}
 		if p.Size < MinPart && !small {
 			return fmt.Errorf("pool %s, line %d: part %s of %d bytes is too small, a part has at least %d",
@@ -73,7 +79,7 @@ func checkSizes(set *poolset.Set, small bool) error {
 func create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (p *Pool, undo []func() error, err error) {
 	var parts []pmem.Part
 	for _, part := range set.Parts {
-		back, err := makePart(set, part, opt.Sparse)
+		back, err := makePart(set, part, opt.Sparse, opt.Erase)
 		if back != nil {
 			undo = append(undo, back)
 		}
@@ -148,7 +154,10 @@ func withDefaults(a poolset.Attr) poolset.Attr {
 }
 
 // makePart makes one part with its full size. undo is not nil if something was made, also after an error.
-func makePart(set *poolset.Set, p poolset.Part, sparse bool) (undo func() error, err error) {
+func makePart(set *poolset.Set, p poolset.Part, sparse, erase bool) (undo func() error, err error) {
+	if isDevice(p.Path) {
+		return makeDevice(set, p, erase)
+	}
 	wrap := func(err error) error { return fmt.Errorf("pool %s, line %d: create part: %w", set.File, p.Line, err) }
 	undo = func() error { return os.Remove(p.Path) }
 	f, err := os.OpenFile(p.Path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,9 @@ import (
 
 // ErrGrowth: a pool set does not continue the parts of the pool.
 var ErrGrowth = errors.New("a pool grows by a longer last part, or by more parts")
+
+// roleGrowing is the role in the lock file of a device that was added to the pool of a running process.
+const roleGrowing = "grow"
 
 // SizeWith is the size in bytes that Grow would give the pool with set. It wraps ErrGrowth if set is anything else than the parts of the
 // pool with a longer last one, or with more behind them.
@@ -77,9 +81,12 @@ func (p *Pool) grown(set *poolset.Set) ([]pmem.Part, error) {
 	if len(set.Parts) < len(p.parts) {
 		return nil, fmt.Errorf("pool %s has %d parts, the pool is made of %d: %w", set.File, len(set.Parts), len(p.parts), ErrGrowth)
 	}
+	set, err := withDevices(set)
+	if err != nil {
+		return nil, err
+	}
 	var parts []pmem.Part
 	for i, part := range set.Parts {
-		var err error
 		if i < len(p.parts) {
 			part.Size, err = p.grownPart(set, i)
 		} else {
@@ -133,17 +140,43 @@ func (p *Pool) extend(set *poolset.Set, parts []pmem.Part) error {
 	if err != nil {
 		return err
 	}
+	added, err := p.lockNew(set)
+	if err != nil {
+		return err
+	}
 	undo, err := p.allocate(set, parts, sparse)
 	if err == nil {
 		err = region.Extend(parts)
 	}
 	if err == nil {
+		p.mu.Lock()
+		p.locks = append(p.locks, added...)
+		p.mu.Unlock()
 		return nil
 	}
 	for _, f := range undo {
 		err = errors.Join(err, f())
 	}
-	return err
+	return errors.Join(err, added.abandon())
+}
+
+// lockNew locks the devices among the parts that a growth adds.
+func (p *Pool) lockNew(set *poolset.Set) (locks, error) {
+	devices := poolset.Set{File: set.File}
+	for _, part := range set.Parts[len(p.parts):] {
+		if isDevice(part.Path) && !p.holds(part) {
+			devices.Parts = append(devices.Parts, part)
+		}
+	}
+	return acquire(&devices, roleGrowing, DefaultWait)
+}
+
+// holds tells whether the pool has the lock of a part already: it was in the pool set when the pool was opened.
+func (p *Pool) holds(part poolset.Part) bool {
+	path := lockPath(part)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.locks, func(l *lock) bool { return l.f.Name() == path })
 }
 
 // allocate is step 1. undo is to be run after an error, of this step or of the next.
@@ -158,11 +191,15 @@ func (p *Pool) allocate(set *poolset.Set, parts []pmem.Part, sparse bool) (undo 
 			return undo, fmt.Errorf("line %d: %w", set.Parts[last].Line, err)
 		}
 	}
-	for _, part := range set.Parts[len(p.parts):] {
+	sized, err := withDevices(set)
+	if err != nil {
+		return undo, err
+	}
+	for _, part := range sized.Parts[len(p.parts):] {
 		if err := dropUnfinished(part.Path); err != nil {
 			return undo, err
 		}
-		back, err := makePart(set, part, sparse)
+		back, err := makePart(set, part, sparse, false)
 		if back != nil {
 			undo = append(undo, back)
 		}
@@ -175,6 +212,13 @@ func (p *Pool) allocate(set *poolset.Set, parts []pmem.Part, sparse bool) (undo 
 
 // lengthen gives the file of a part its new size. What stood behind the bytes in use is dropped, so that all that is new is zero.
 func lengthen(part pmem.Part, used uint64, sparse bool) (undo func() error, err error) {
+	if isDevice(part.Path) { // whose size somebody has changed
+		zeros, err := deviceZeros(part.Path, part.Size, used)
+		if err == nil && !zeros {
+			err = fmt.Errorf("part %s holds data behind the %d bytes that are in use", part.Path, used)
+		}
+		return nil, err
+	}
 	f, err := os.OpenFile(part.Path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -252,6 +296,9 @@ func (p *Pool) sparse() (bool, error) {
 		var st syscall.Stat_t
 		if err := syscall.Stat(part.Path, &st); err != nil {
 			return false, fmt.Errorf("part %s: %w", part.Path, err)
+		}
+		if st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+			continue // a device has all its bytes
 		}
 		if st.Blocks*512 < int64(part.Size) {
 			return true, nil

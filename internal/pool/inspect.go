@@ -2,6 +2,7 @@ package pool
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -66,11 +67,32 @@ func readHeader(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if fi, err := f.Stat(); err == nil && fi.Mode()&os.ModeCharDevice != 0 {
+		return readDeviceHeader(path)
+	}
 	block := make([]byte, poolset.BlockSize)
 	if _, err := f.ReadAt(block, 0); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return block, nil
+}
+
+// readDeviceHeader reads block 0 of a Device DAX, which has to be mapped for that.
+func readDeviceHeader(path string) (block []byte, err error) {
+	d, ok, err := pmem.DeviceAt(path)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s is not a Device DAX", path)
+	}
+	r, err := pmem.OpenFiles([]pmem.Part{{Path: path, Size: d.Align}}, pmem.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	block = make([]byte, poolset.BlockSize)
+	err = pmem.CopyOut(block, r.Bytes()[:poolset.BlockSize])
+	return block, errors.Join(err, r.Close())
 }
 
 // decode reads block 0 of a pool whose parts have size bytes together.

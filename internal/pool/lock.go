@@ -36,23 +36,21 @@ func (e *InUseError) Error() string {
 // DefaultWait is how long Open, Create and Remove wait for a dying process if their options do not say.
 const DefaultWait = 5 * time.Second
 
-// lock is the held lock of a pool.
+// lock is a held lock file.
 type lock struct {
 	f    *os.File
 	made bool // the lock file was not there before
 }
 
-func lockPath(set *poolset.Set) string { return set.Parts[0].Path + ".lock" }
-
-// acquire takes the lock of a pool and waits up to wait until an earlier holder is gone for good.
+// acquireFile takes one lock of a pool and waits up to wait until an earlier holder is gone for good.
 //
 // Order: 1 flock; 2 the recorded process gone; 3 own record written. Only after 3 may a part be opened.
-func acquire(set *poolset.Set, role string, wait time.Duration) (*lock, error) {
+func acquireFile(set *poolset.Set, path, role string, wait time.Duration) (*lock, error) {
 	me, err := self(role)
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
-	l, err := patientFlock(set, wait)
+	l, err := patientFlock(set, path, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +66,9 @@ func acquire(set *poolset.Set, role string, wait time.Duration) (*lock, error) {
 const lockGrace = time.Second
 
 // patientFlock is flock with more tries while the pool is in use: for lockGrace, and up to wait while the holder is leaving.
-func patientFlock(set *poolset.Set, wait time.Duration) (*lock, error) {
+func patientFlock(set *poolset.Set, path string, wait time.Duration) (*lock, error) {
 	for begin := time.Now(); ; time.Sleep(pollStep) {
-		l, err := flock(set)
+		l, err := flock(set, path)
 		var inUse *InUseError
 		if err == nil || !errors.As(err, &inUse) {
 			return l, err
@@ -88,7 +86,6 @@ func patientFlock(set *poolset.Set, wait time.Duration) (*lock, error) {
 // roleLeaving is the role of a process that is about to close the pool.
 const roleLeaving = "leaving"
 
-// leave changes the role in the lock file.
 func (l *lock) leave() error {
 	h, err := self(roleLeaving)
 	if err != nil {
@@ -103,9 +100,8 @@ func (l *lock) leave() error {
 
 // flock opens and locks the lock file. Remove unlinks the file under the lock, so the lock counts only
 // if the name still leads to the locked file.
-func flock(set *poolset.Set) (*lock, error) {
+func flock(set *poolset.Set, path string) (*lock, error) {
 	const tries = 100
-	path := lockPath(set)
 	for range tries {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		made := err == nil
@@ -189,20 +185,6 @@ func readHolder(f *os.File) (Holder, bool) {
 	return decodeHolder(text)
 }
 
-// holderOf returns the process that the lock file of the pool names, if it still exists.
-func holderOf(set *poolset.Set) (Holder, bool, error) {
-	f, err := os.Open(lockPath(set))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Holder{}, false, nil
-	}
-	if err != nil {
-		return Holder{}, false, fmt.Errorf("pool %s: lock: %w", set.File, err)
-	}
-	defer f.Close()
-	h, ok := readHolder(f)
-	return h, ok && h.alive(), nil
-}
-
 // WaitGone returns when no process holds the pool, without taking the lock itself; an *InUseError joined with the error
 // of ctx says who still has it. It serves a caller who has killed the holder, or knows that it will end.
 func WaitGone(ctx context.Context, set *poolset.Set) error {
@@ -216,16 +198,10 @@ func WaitGone(ctx context.Context, set *poolset.Set) error {
 	return waitHolder(ctx, set, h)
 }
 
-// release empties the record, so that nobody waits for a process that has let go, and frees the lock. A pool without a lock has
-// none to free.
 func (l *lock) release() error {
-	if l == nil {
-		return nil
-	}
 	return errors.Join(l.f.Truncate(0), l.f.Close())
 }
 
-// abandon is release for an opener that failed: a lock file that it made goes too.
 func (l *lock) abandon() error {
 	if l.made {
 		return l.remove()
@@ -233,7 +209,6 @@ func (l *lock) abandon() error {
 	return l.release()
 }
 
-// remove unlinks the lock file and frees the lock.
 func (l *lock) remove() error {
 	return errors.Join(os.Remove(l.f.Name()), l.f.Close())
 }

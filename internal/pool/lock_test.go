@@ -97,7 +97,7 @@ func holderFor(t *testing.T, pid int) Holder {
 
 func record(t *testing.T, set *poolset.Set, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(lockPath(set), text, 0o600); err != nil {
+	if err := os.WriteFile(lockPath(set.Parts[0]), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func TestOpenWaitsForADyingProcess(t *testing.T) {
 	if !errors.As(err, &busy) || !busy.Dying || busy.PID != old.Process.Pid || time.Since(start) < 100*time.Millisecond {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
-	if got, err := os.ReadFile(lockPath(set)); err != nil || string(got) != string(line) {
+	if got, err := os.ReadFile(lockPath(set.Parts[0])); err != nil || string(got) != string(line) {
 		t.Errorf("the record became %q, %v", got, err)
 	}
 

@@ -56,7 +56,7 @@ func Open(set *poolset.Set, opt OpenOptions) (*Pool, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.abandon())
 	}
-	p.lock = l
+	p.locks = l
 	return p, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pmemfs/pmemfs/internal/nvdimm"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
@@ -32,6 +33,10 @@ func partsOf(set *poolset.Set) ([]pmem.Part, error) {
 		}
 		if p.Auto {
 			p.Size = found - found%poolset.BlockSize
+		} else if isDevice(p.Path) {
+			if err := checkWhole(set, p, found); err != nil {
+				return nil, err
+			}
 		}
 		if p.Size > left {
 			p.Size = left
@@ -61,10 +66,7 @@ func checkUnused(set *poolset.Set, p poolset.Part, used uint64) error {
 		return fmt.Errorf("pool %s, line %d: part: %w", set.File, p.Line, err)
 	}
 	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return err
-	}
-	zeros, err := onlyZeros(f, int64(used))
+	zeros, err := unused(f, used)
 	if err == nil && !zeros {
 		err = fmt.Errorf("part %s holds data from byte %d on, where the parts up to there have all bytes of the pool: "+
 			"give the parts before it the sizes that they had, or take out a part that never belonged to the pool", p.Path, used)
@@ -75,16 +77,39 @@ func checkUnused(set *poolset.Set, p poolset.Part, used uint64) error {
 	return nil
 }
 
-// partSize is the size of the file of a part.
+// unused tells whether f holds nothing but zeros from the byte used on, as far as it can be a part at all.
+func unused(f *os.File, used uint64) (bool, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if fi.Mode().IsRegular() {
+		return onlyZeros(f, int64(used))
+	}
+	d, ok, err := nvdimm.Kernel.Device(fi)
+	if err != nil || !ok {
+		return true, err
+	}
+	return deviceZeros(f.Name(), d.Size, used)
+}
+
+// partSize is the size of the file or device of a part.
 func partSize(set *poolset.Set, p poolset.Part) (uint64, error) {
 	fi, err := os.Stat(p.Path)
 	if err != nil {
 		return 0, fmt.Errorf("pool %s, line %d: part: %w; mount what holds it, or create the pool", set.File, p.Line, err)
 	}
-	if !fi.Mode().IsRegular() {
+	if fi.Mode().IsRegular() {
+		return uint64(fi.Size()), nil
+	}
+	d, ok, err := nvdimm.Kernel.Device(fi)
+	if err != nil {
+		return 0, fmt.Errorf("pool %s, line %d: part: %w", set.File, p.Line, err)
+	}
+	if !ok {
 		return 0, notRegular(set, p, fi)
 	}
-	return uint64(fi.Size()), nil
+	return d.Size, nil
 }
 
 // headerSize is the size of the pool as its header says, in whole blocks. Without a valid header it is without bound: then all parts
@@ -103,8 +128,8 @@ func headerSize(set *poolset.Set) uint64 {
 }
 
 func notRegular(set *poolset.Set, p poolset.Part, fi os.FileInfo) error {
-	return fmt.Errorf("pool %s, line %d: part %s is not a regular file (%v): give the path of a file; "+
-		"for persistent memory one on a file system mounted with dax", set.File, p.Line, p.Path, fi.Mode().Type())
+	return fmt.Errorf("pool %s, line %d: part %s is not a regular file, and no Device DAX (%v): give the path of a file; "+
+		"for persistent memory one on a file system mounted with dax, or /dev/daxX.Y", set.File, p.Line, p.Path, fi.Mode().Type())
 }
 
 func totalSize(parts []pmem.Part) uint64 {

@@ -18,7 +18,6 @@ var ErrReadOnly = errors.New("pool is open read-only")
 type Pool struct {
 	set      *poolset.Set
 	region   pmem.Region
-	lock     *lock
 	readOnly bool
 	flaws    error // as Open found it
 
@@ -26,6 +25,7 @@ type Pool struct {
 	parts   []pmem.Part // mapped; protected by growing. Nil if the region is not made of files
 
 	mu     sync.Mutex // protects all below, and the stores to block 0
+	locks  locks      // a Grow adds to them
 	header poolset.Header
 	state  poolset.State
 	slot   int // slot of state
@@ -61,7 +61,9 @@ func (p *Pool) ReadAt(off uint64, b []byte) error {
 
 // Leave announces that this process is about to close the pool: whoever opens it meanwhile waits instead of finding it in use.
 func (p *Pool) Leave() error {
-	if err := p.lock.leave(); err != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.locks.leave(); err != nil {
 		return fmt.Errorf("pool %s: lock: %w", p.set.File, err)
 	}
 	return nil
@@ -157,7 +159,7 @@ func (p *Pool) Close() error {
 		return fmt.Errorf("pool %s: %w", p.set.File, fs.ErrClosed)
 	}
 	p.closed = true
-	if err := errors.Join(p.region.Close(), p.lock.release()); err != nil {
+	if err := errors.Join(p.region.Close(), p.locks.release()); err != nil {
 		return fmt.Errorf("pool %s: close: %w", p.set.File, err)
 	}
 	return nil

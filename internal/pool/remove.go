@@ -9,7 +9,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
-// Remove unlinks the parts that exist, and the lock file. If there is no part at all it returns an error that wraps
+// Remove unlinks the parts that exist, or makes them zero where they are devices, and unlinks the lock file. If there is no part at all it returns an error that wraps
 // fs.ErrNotExist; if a process has the pool, an *InUseError. The pool set file stays.
 func Remove(set *poolset.Set) error {
 	if err := anyPart(set); err != nil {
@@ -21,7 +21,7 @@ func Remove(set *poolset.Set) error {
 	}
 	var errs error
 	for _, p := range set.Parts {
-		if err := os.Remove(p.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removePart(p.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, err)
 		}
 	}
@@ -32,6 +32,13 @@ func Remove(set *poolset.Set) error {
 		return fmt.Errorf("pool %s: remove: %w", set.File, err)
 	}
 	return nil
+}
+
+func removePart(path string) error {
+	if isDevice(path) {
+		return clearDevice(path)
+	}
+	return os.Remove(path)
 }
 
 // anyPart finds out whether there is something to remove, so that no lock file is made where there is not.

@@ -7,6 +7,7 @@
 //	PMEMPOOLSET                          the first line, exactly
 //	OPTION SINGLEHDR                     accepted: every pool has one header
 //	10G /mnt/pmem0/pool.part0            SIZE and absolute PATH of a part; AUTO takes the size of the existing file
+//	AUTO /dev/dax1.0                     a Device DAX, which is always taken whole
 //	REPLICA user@host:port name          a target, and the name of the pool there; an IPv6 address stands in brackets
 //	# comment                            to the end of the line
 //

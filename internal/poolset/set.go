@@ -32,7 +32,7 @@ type Set struct {
 type Part struct {
 	Path string // absolute and clean
 	Size uint64 // usable bytes, a multiple of BlockSize; 0 with Auto
-	Auto bool   // the size is that of the existing file
+	Auto bool   // the size is that of the existing file or device
 	Line int
 }
 

@@ -1,0 +1,145 @@
+package pool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/pmemfs/pmemfs/internal/pmem"
+	"github.com/pmemfs/pmemfs/internal/poolset"
+)
+
+// clearStep is how many bytes of a device are looked at in one piece.
+const clearStep = 2 << 20
+
+// withDevices is set with the sizes of its Device DAX parts, which are always taken whole.
+func withDevices(set *poolset.Set) (*poolset.Set, error) {
+	sized := *set
+	sized.Parts = nil
+	for _, p := range set.Parts {
+		d, ok, err := pmem.DeviceAt(p.Path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("pool %s, line %d: part: %w", set.File, p.Line, err)
+		}
+		if ok {
+			if err := checkWhole(set, p, d.Size); err != nil {
+				return nil, err
+			}
+			p.Size, p.Auto = d.Size, false
+		}
+		sized.Parts = append(sized.Parts, p)
+	}
+	return &sized, nil
+}
+
+// checkWhole refuses a part that is not all of its device: what is left over could be used by nobody else.
+func checkWhole(set *poolset.Set, p poolset.Part, size uint64) error {
+	if p.Auto || p.Size == size {
+		return nil
+	}
+	return fmt.Errorf("pool %s, line %d: part %s is a Device DAX of %d bytes, the line says %d: write AUTO, which takes all of it", set.File, p.Line, p.Path, size, p.Size)
+}
+
+// SizeOf is the size in bytes of the pool that Create would make of set.
+func SizeOf(set *poolset.Set) (uint64, error) {
+	sized, err := withDevices(set)
+	if err != nil {
+		return 0, err
+	}
+	return sized.Size(), nil
+}
+
+// isDevice tells whether a part is a Device DAX; one that cannot be examined is none.
+func isDevice(path string) bool {
+	_, ok, err := pmem.DeviceAt(path)
+	return err == nil && ok
+}
+
+// makeDevice makes a part of a Device DAX, all of whose bytes are zero afterwards. One that holds data is refused unless it may be erased.
+func makeDevice(set *poolset.Set, p poolset.Part, erase bool) (undo func() error, err error) {
+	wrap := func(err error) error { return fmt.Errorf("pool %s, line %d: create part: %w", set.File, p.Line, err) }
+	r, err := pmem.OpenFiles([]pmem.Part{{Path: p.Path, Size: p.Size}}, pmem.Options{})
+	if err != nil {
+		return nil, wrap(err)
+	}
+	if !erase {
+		var data bool
+		var off uint64
+		if off, data, err = firstData(r, 0); err == nil && data {
+			err = fmt.Errorf("%s holds data, the first of it at byte %d: %w: if nobody needs it, erase the device with pmemfs rmpool --force, or with mkpool --force where the pool is made", p.Path, off, fs.ErrExist)
+		}
+		if err = errors.Join(err, r.Close()); err != nil {
+			return nil, wrap(err)
+		}
+	} else if err = errors.Join(clearRegion(r), r.Close()); err != nil {
+		return nil, wrap(err)
+	}
+	return func() error { return clearDevice(p.Path) }, nil
+}
+
+// clearDevice makes all bytes of a Device DAX zero and persistent.
+func clearDevice(path string) error {
+	d, ok, err := pmem.DeviceAt(path)
+	if err != nil || !ok {
+		return errors.Join(err, fmt.Errorf("%s is not a Device DAX any more", path))
+	}
+	r, err := pmem.OpenFiles([]pmem.Part{{Path: path, Size: d.Size}}, pmem.Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(clearRegion(r), r.Close())
+}
+
+// clearRegion makes all bytes of r zero and persistent, from the start on: a pool loses its header first. What is zero already is only read.
+func clearRegion(r pmem.Region) error {
+	b := r.Bytes()
+	for off := uint64(0); off < uint64(len(b)); off += clearStep {
+		n := min(clearStep, uint64(len(b))-off)
+		zero, err := isZero(b[off : off+n])
+		if err == nil && !zero {
+			err = pmem.Zero(b[off : off+n])
+		}
+		if err == nil {
+			err = pmem.Drain(r, []pmem.Range{{Off: off, Len: n}}, pmem.Seal{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstData finds the first byte of r from off on that is not zero.
+func firstData(r pmem.Region, off uint64) (at uint64, found bool, err error) {
+	for b := r.Bytes(); off < uint64(len(b)); off += clearStep {
+		piece := b[off:min(off+clearStep, uint64(len(b)))]
+		zero, err := isZero(piece)
+		if err != nil {
+			return 0, false, err
+		}
+		if !zero {
+			err := pmem.Guard(func() { at = off + uint64(slices.IndexFunc(piece, func(b byte) bool { return b != 0 })) })
+			return at, true, err
+		}
+	}
+	return 0, false, nil
+}
+
+var zeros [clearStep]byte
+
+func isZero(b []byte) (zero bool, err error) {
+	err = pmem.Guard(func() { zero = bytes.Equal(b, zeros[:len(b)]) })
+	return zero, err
+}
+
+// deviceZeros tells whether a Device DAX holds nothing but zeros from off on.
+func deviceZeros(path string, size, off uint64) (bool, error) {
+	r, err := pmem.OpenFiles([]pmem.Part{{Path: path, Size: size}}, pmem.Options{ReadOnly: true})
+	if err != nil {
+		return false, err
+	}
+	_, data, err := firstData(r, off)
+	return !data, errors.Join(err, r.Close())
+}
