@@ -29,7 +29,8 @@ func chooseFlush(ebx7 uint32) func(p *byte, n uintptr) {
 	return flushCLFLUSH
 }
 
-// writeBack starts the write-back of b from the CPU caches; storeFence waits for it.
+// writeBack starts the write-back of b from the CPU caches; storeFence waits for it. SFENCE orders what its own processor did. A goroutine that
+// goes on on another processor in between has been handed over by locked instructions, and these order the flushes of the first one as well.
 func writeBack(b []byte) {
 	for p := range pieces(len(b)) {
 		flushRun(&b[p.lo], uintptr(p.hi-p.lo))
