@@ -179,9 +179,9 @@ func (o *options) compareSendfile() (*series, error) {
 		return nil, err
 	}
 	defer stop()
-	s := &series{Test: perf.Test{Name: "sendfile", Size: chunk}}
+	s := &series{Test: perf.Test{Name: perf.WriteBandwidth, Size: chunk}, label: "sendfile"}
 	for range o.rounds {
-		theirs, err := o.perftest(perf.Test{Name: perf.WriteBandwidth, Size: chunk})
+		theirs, err := o.perftest(s.Test)
 		if err != nil {
 			return nil, err
 		}
