@@ -109,7 +109,7 @@ func (c *benchFabricCmd) measure(ctx context.Context, dev verbs.Device, tests []
 		return printJSON(dev.Name(), results)
 	}
 	_, err = fmt.Print("\nwrite_lat is half of a round trip of WRITEs that both sides find in memory, read_lat and write_read_lat are round trips.\n" +
-		"Bandwidths are those of rounds of 16 MiB, each up to its last completion.\n")
+		"Bandwidths are those of rounds of 8 MiB, each up to its last completion.\n")
 	return err
 }
 

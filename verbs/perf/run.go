@@ -170,7 +170,7 @@ func (m *measurement) latency(ctx context.Context, loop func() error) ([]float64
 
 // A round of a bandwidth test moves about so many bytes, by no more than so many work requests.
 const (
-	roundBytes = 16 << 20
+	roundBytes = 8 << 20
 	roundMost  = 1024
 )
 

@@ -75,7 +75,7 @@ func (o *options) pmemfs(t perf.Test) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	out, err := output(in(ctx, "B", "pmemfs", "bench", "fabric", "--provider", o.provider, "--json", "--busy", "--only", t.Name, "--size", fmt.Sprint(t.Size),
-		"--iterations", fmt.Sprint(o.iterations), "--time", "1s", "--window", "64", server+":"+benchPort))
+		"--iterations", fmt.Sprint(o.iterations), "--time", "500ms", "--window", "16", server+":"+benchPort))
 	if err != nil {
 		return 0, err
 	}
