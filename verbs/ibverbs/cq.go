@@ -48,7 +48,8 @@ type completionQueue struct {
 	waits uint
 	errno C.int // of the last take
 
-	c *C.struct_shim_cq
+	c    *C.struct_shim_cq
+	addr C.uintptr_t // of c
 
 	mu     sync.Mutex // protects the following and polling c; so completions go on in the order of the device
 	users  int        // queue pairs
@@ -68,7 +69,7 @@ func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
 	if err := failed("ibverbs: create a completion queue of "+d.name, r.err); err != nil {
 		return nil, err
 	}
-	c := &completionQueue{Queue: q, dev: d, c: cqOf(r), spin: maxSpin}
+	c := &completionQueue{Queue: q, dev: d, c: cqOf(r), addr: addressOf(r), spin: maxSpin}
 	if runtime.GOMAXPROCS(0) == 1 {
 		c.spin = 0
 	}
@@ -93,7 +94,7 @@ func (q *completionQueue) reap() int {
 	defer q.mu.Unlock()
 	total := 0
 	for !q.gone {
-		n := int(C.shim_poll(q.c))
+		n := int(C.shim_poll(q.addr))
 		for i := range n {
 			w := &q.c.wc[i]
 			handle, recv, seq := splitID(uint64(w.id))

@@ -26,6 +26,9 @@ func channelOf(r C.struct_shim_pointer) *C.struct_rdma_event_channel {
 	return (*C.struct_rdma_event_channel)(r.p)
 }
 
+// addressOf is the same as a number, for calls that are made often. It is C memory, so nothing else keeps it alive anyway.
+func addressOf(r C.struct_shim_pointer) C.uintptr_t { return C.uintptr_t(uintptr(r.p)) }
+
 func freeString(s *C.char) { C.free(unsafe.Pointer(s)) }
 
 // address is that of b's first byte, as the device gets it. Go does not move memory, and the region keeps it from being freed.

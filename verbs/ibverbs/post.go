@@ -52,7 +52,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) error {
 	}
 	if len(wrs) > 0 {
 		var posted C.int
-		q.posted(&q.sq, len(wrs), C.shim_post_send(q.c, C.int(len(wrs)), &posted), int(posted))
+		q.posted(&q.sq, len(wrs), C.shim_post_send(q.addr, C.int(len(wrs)), &posted), int(posted))
 	}
 	return nil
 }
@@ -195,5 +195,5 @@ func (q *qp) fillRecv(i int, seq uint32, r *request) {
 // postRecv posts the last n receives, which are filled in.
 func (q *qp) postRecv(n int) {
 	var posted C.int
-	q.posted(&q.rq, n, C.shim_post_recv(q.c, C.int(n), &posted), int(posted))
+	q.posted(&q.rq, n, C.shim_post_recv(q.addr, C.int(n), &posted), int(posted))
 }

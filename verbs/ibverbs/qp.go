@@ -72,6 +72,7 @@ type qp struct {
 	attr     verbs.QPAttr
 	scq, rcq *completionQueue
 	c        *C.struct_shim_qp
+	addr     C.uintptr_t // of c
 	rings    rings
 	handle   uint32 // this and qpn are written under the lock of the device
 	qpn      uint32
@@ -149,7 +150,7 @@ func (q *qp) create() error {
 	if r.err != 0 {
 		return failed(fmt.Sprintf("%d sends and %d receives on RDMA device %s", q.attr.SendDepth, q.attr.RecvDepth, q.dev.name), r.err)
 	}
-	q.c = qpOf(r)
+	q.c, q.addr = qpOf(r), addressOf(r)
 	q.rings = ringsOf(q.c, q.attr.SendDepth, q.attr.RecvDepth)
 	return nil
 }

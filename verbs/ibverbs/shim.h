@@ -106,15 +106,15 @@ void shim_prefetch(struct ibv_pd *pd, struct ibv_mr *mr);
 
 struct shim_pointer shim_cq(struct ibv_context *c, int depth);
 int shim_cq_destroy(struct shim_cq *q);
-int shim_poll(struct shim_cq *q);
+int shim_poll(uintptr_t cq);
 int shim_arm(struct shim_cq *q);
 int shim_cq_event(struct shim_cq *q);
 
 struct shim_pointer shim_qp(struct ibv_pd *pd, const struct shim_qp_attr *a);
 int shim_qp_destroy(struct shim_qp *q);
 int shim_qp_error(struct shim_qp *q);
-int shim_post_send(struct shim_qp *q, int n, int *posted);
-int shim_post_recv(struct shim_qp *q, int n, int *posted);
+int shim_post_send(uintptr_t qp, int n, int *posted);
+int shim_post_recv(uintptr_t qp, int n, int *posted);
 
 struct shim_pointer shim_cm_channel(void);
 int shim_cm_next(struct rdma_event_channel *c, struct shim_cm_event *out);

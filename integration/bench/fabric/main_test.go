@@ -22,6 +22,21 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseRate(t *testing.T) {
+	for out, want := range map[string]float64{
+		"f 50 %  2.0 MiB of 4.0 MiB  9.9 MiB/s\nf 100 %  4.0 MiB of 4.0 MiB  7.1 MiB/s\n": 7.1,
+		"f 100 %  4.0 MiB of 4.0 MiB  512.0 KiB/s\n":                                      0.5,
+		"f 100 %  4.0 GiB of 4.0 GiB  2.0 GiB/s\n":                                        2048,
+	} {
+		if got, err := parseRate(out); err != nil || got != want {
+			t.Errorf("%q: %v, %v", out, got, err)
+		}
+	}
+	if v, err := parseRate("sendfile: lost"); err == nil {
+		t.Errorf("a rate of %v", v)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	o := options{latency: 1.5, bandwidth: 0.8}
 	lat := &series{Test: perf.Test{Name: perf.ReadLatency, Size: 8}}

@@ -4,8 +4,8 @@
 # build: pmemfs ./cmd/pmemfs
 # build: sendfile ./examples/sendfile
 # build: fabric ./integration/bench/fabric
-# time: 180s
+# time: 10m
 # boot: perftest
 hosts
 # The bounds are those of a broken provider, not of a slow one: the guest's processors are shares of a host that does other work.
-fabric -rounds 2 -iterations 100 -bytes 4194304 -latency 10 -bandwidth 0.1 -sendfile
+fabric -rounds 2 -iterations 100 -bytes 4194304 -latency 100 -bandwidth 0.02 -sendfile
