@@ -47,7 +47,7 @@ const maxReads = 16
 var inlines = []int{256, 128, 64, 32, 16}
 
 // resolveTimeout bounds the choice of a device by its route.
-const resolveTimeout = 3 * time.Second
+const resolveTimeout = 10 * time.Second
 
 // device implements verbs.Device.
 type device struct {
