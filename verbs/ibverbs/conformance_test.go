@@ -42,7 +42,7 @@ func isSIW(t testing.TB) bool { return env(t, "PMEMFS_RDMA") == "siw" }
 func TestProvider(t *testing.T) {
 	var limits []verbstest.Limit
 	if isSIW(t) {
-		limits = append(limits, verbstest.TerminateHidden, verbstest.ReadsUnchecked)
+		limits = append(limits, verbstest.TerminateHidden, verbstest.ReadsUnchecked, verbstest.EmptyReadsFilled)
 	}
 	verbstest.TestProvider(t, func(t testing.TB) (a, b verbs.Device, addr string) { return open(t), open(t), listenAddr(t) }, limits...)
 }

@@ -23,6 +23,8 @@
 //     that has more of them than the user of its side gave to rdma_accept.
 //   - The fields of a Terminate of siw on a little-endian machine are in the other order than in RFC 5040. Where the bytes do not tell,
 //     the error names both meanings. A frame that is too short for its header is answered with MPA error 3, like siw, and not 5.
+//   - siw answers a Read of no bytes with the bytes of the Read before it if the request comes early. They do not fit and end the connection:
+//     Reads of no bytes are not for a siw responder.
 //   - siw sends 256 bytes of private data, its own words included, with a length of 0; verbs.MaxPrivate is far below that.
 //   - siw has no CRC of its own accord, and uses one if this side asks for it. It computes it over the source in place and lets TCP
 //     fetch large unsignaled Writes from there afterwards: if the source is changed in between, the CRC is wrong and the

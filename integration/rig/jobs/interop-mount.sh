@@ -1,0 +1,45 @@
+# job: a mount with verbs/iwarp, pure Go, on one side and siw on the other; kill -9, promote, mount the replica: all that was acknowledged is there
+# run: device=siw siw=B
+# run: device=siw siw=A
+# run: device=siw siw=B crc=true
+# run: device=siw siw=A crc=true
+# build: pmemfs ./cmd/pmemfs
+# build: pmemfs-target ./cmd/pmemfs-target
+# build: workload ./integration/workload
+# time: 150s
+kind=$device
+device=
+hosts
+device=$kind
+rdma_add "$siw"
+
+# Memory is what siw can register. A pool in it promises no more than that.
+part() { echo "64M /dev/shm/pool_$1"; }
+
+# rdma_keys SIDE: of the two sides only one has an RDMA device.
+rdma_keys() {
+	echo 'durability = "memory"'
+	if [ "$1" = "$siw" ]; then
+		printf 'provider = "ibverbs"\ndevice = "%s"\n' "$(rdma_name "$1")"
+	else
+		printf 'provider = "iwarp"\ncrc = %s\n' "${crc:-false}"
+	fi
+}
+
+start_target
+make_pool 'durability = "memory"'
+mount_pool
+status_has "InSync.*over $([ "$siw" = A ] && echo ibverbs || echo iwarp)" || fail "another status: $(cat /tmp/status.log)"
+sqlite_make /mnt/pool/data.db
+workload msync /mnt/pool/mapped first
+append_until 100 /mnt/pool/records /tmp/acked
+kill_mount
+append_fails
+on B pmemfs promote --config /etc/pmemfs/target.toml data.set
+printf 'pool = "/var/lib/pmemfs/pools/data.set"\ndurability = "memory"\n' > /etc/pmemfs/replica.toml
+mkdir -p /mnt/replica
+on B pmemfs mount --log-file /tmp/replica.log /etc/pmemfs/replica.toml /mnt/replica
+workload check-append /mnt/replica/records /tmp/acked
+workload check-msync /mnt/replica/mapped first
+sqlite_check /mnt/replica/data.db
+umount_and_check
