@@ -2,6 +2,7 @@ package replicate
 
 import (
 	"bytes"
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -44,6 +45,20 @@ func TestBounce_WaitsForTheAnswer(t *testing.T) {
 	}
 	if n := p.Status().Sent.Bytes - before; n == 0 || n > testBounce {
 		t.Errorf("%d bytes were sent without an answer, the buffer has %d", n, testBounce)
+	}
+}
+
+// A drain that is larger than the buffer goes through it in turns: the Send that fills it asks for an answer.
+func TestBounce_DrainLargerThanTheBuffer(t *testing.T) {
+	p := newBouncedPair(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	fill(p.region.Bytes()[16384:], rng)
+	p.Drain(1, []pmem.Range{{Off: 16384, Len: testSize - 16384}}, pmem.Seal{Off: testSeal, Val: 1})
+	must(t, p.expect(1))
+	p.target.hangUp()
+	must(t, p.Close(context.Background()))
+	if !bytes.Equal(p.target.memory()[16384:], p.region.Bytes()[16384:]) {
+		t.Error("the copies differ")
 	}
 }
 

@@ -7,7 +7,7 @@
 // (Status.Durability says which), and so is all that was drained before it. Drains are reported in the order in which they were
 // started, each exactly once. After the first error a replica is dead: every later drain is reported with that error, and
 // a drain whose outcome is unknown counts as failed. A drain waits no longer than the timeout for the next sign of the target, a
-// request no longer than RequestTimeout for its answer.
+// request no longer than RequestTimeout for its answer, and longer only to grow a pool or to claim a huge one.
 //
 // An fsync, and what counts as one (fdatasync, msync, O_SYNC and O_DSYNC), is acknowledged when such a drain was reported for its group. close and a rename-over
 // drain nothing by themselves, and sync(2) and syncfs do not reach a FUSE server, so nothing of them is promised here.

@@ -262,6 +262,9 @@ func (m *Machine) loseAt() (at time.Duration, ok bool) {
 		if m.waitFor == wire.TypeGrow {
 			return m.askedAt + GrowTimeout, true // silent all the time, and what else goes wrong a drain finds out
 		}
+		if m.waitFor == wire.TypeClaim {
+			at += time.Duration(m.id.Size>>30) * registerTime // the device may have to pin all of it
+		}
 		if m.state == Suspended || m.op == EvClose {
 			at = m.askedAt + min(RequestTimeout, m.silence())
 		}

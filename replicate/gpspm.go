@@ -84,11 +84,12 @@ func (m *gpspm) most() int { return unitWrites + 1 }
 
 func (m *gpspm) room() bool { return m.sent-m.taken < m.credits && m.askN < maxAnswers }
 
-// finish adds the Send. The one that uses the last credit asks for an answer, and so does every answerEvery-th of a long drain.
+// finish adds the Send. The one that uses the last credit asks for an answer, and so does the one behind which a bounce buffer has no room for another
+// unit, and every answerEvery-th of a long drain.
 func (m *gpspm) finish(j *job, u *named, n int) int {
 	m.silent++
 	m.msg = wire.Flush{Seq: j.seq, Session: m.session, Ranges: u.ranges}
-	m.msg.Answer = u.last || m.sent+1-m.taken == m.credits || m.silent == answerEvery
+	m.msg.Answer = u.last || m.sent+1-m.taken == m.credits || m.silent == answerEvery || !m.fits()
 	what := askedMiddle
 	if u.last {
 		m.msg.Seal, what = j.seal, askedLast

@@ -16,6 +16,7 @@ const MaxInFlight = 8
 // Times of the machine.
 const (
 	RequestTimeout = 15 * time.Second // for one answer on the control connection, and for connecting
+	registerTime   = time.Second      // more for each GiB of a pool that a target has to register
 	GrowTimeout    = 5 * time.Minute  // for the answer to GROW: the target allocates
 	pingInterval   = time.Second
 	atOnceLimit    = 5 * time.Second // with Timeout 0 a lost connection fails at once, a silent one after this
@@ -293,7 +294,7 @@ var errDrains = fmt.Errorf("%w: more than %d drains in flight", ErrOrder, MaxInF
 // isSticky says whether an answer of the target means that trying again within the timeout is of no use.
 func isSticky(s wire.Status) bool {
 	switch s {
-	case wire.StatusBusy, wire.StatusIO, wire.StatusNoPool, wire.StatusNoSession, wire.StatusPoolSet:
+	case wire.StatusBusy, wire.StatusIO, wire.StatusNoPool, wire.StatusNoSession, wire.StatusPoolSet, wire.StatusRegister:
 		return false
 	}
 	return true

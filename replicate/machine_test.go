@@ -599,3 +599,22 @@ func TestMachine_StepAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per drain, %d drains left", n, b.m.n)
 	}
 }
+
+// The device of a target may have to pin all of a huge pool before it can grant it.
+func TestMachine_ClaimOfHugePoolTakesLonger(t *testing.T) {
+	b := newBench(t, testTimeout)
+	b.m.id.Size = 100 << 30
+	peer := peerState()
+	peer.PoolSize = b.m.id.Size
+	b.hello(peer)
+	b.step(Event{Kind: EvClaim, Term: 6})
+	asked := b.now
+	b.now = asked + RequestTimeout + 100*registerTime - 1
+	b.step(Event{Kind: EvTick})
+	if at, ok := b.m.Next(); b.m.State() != Handshake || !ok || at != asked+RequestTimeout+100*registerTime {
+		t.Errorf("state %v, next look at %v", b.m.State(), at)
+	}
+	b.now++
+	b.step(Event{Kind: EvTick})
+	b.want(Failed, "break done!")
+}

@@ -431,7 +431,7 @@ func TestReplica_ReadAt(t *testing.T) {
 }
 
 func TestReplica_RequestsFail(t *testing.T) {
-	for status := wire.StatusVersion; status <= wire.StatusMethod; status++ {
+	for status := wire.StatusVersion; status <= wire.StatusRegister; status++ {
 		if status == wire.StatusFenced {
 			continue // has a state behind the text: see TestMachine_RefusalsOfClaim
 		}

@@ -196,7 +196,7 @@ func TestBounce_RefusedUnlessConfigured(t *testing.T) {
 		t.Errorf("the local pool: %v", err)
 	}
 	_, err := b.connect(pmem.NewHeap(partSize), bounceSize)
-	if err == nil || !strings.Contains(err.Error(), `bounce buffers (bounce = "64M")`) {
+	if !errors.Is(err, wire.StatusRegister) || !strings.Contains(err.Error(), `bounce buffers (bounce = "64M")`) {
 		t.Errorf("the target's pool: %v", err)
 	}
 }

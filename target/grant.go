@@ -93,7 +93,7 @@ func (g *grant) establish(dev verbs.Device, c choice) (err error) {
 		return g.stage(dev, c, kind)
 	}
 	if err != nil {
-		return fmt.Errorf("target: %w", err)
+		return refuse(wire.StatusRegister, "%v", err)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (g *grant) establish(dev verbs.Device, c choice) (err error) {
 func (g *grant) extend() (wire.Grown, error) {
 	if g.chunks != nil {
 		if err := g.chunks.Extend(g.region.Bytes(), g.region.Kind()); err != nil {
-			return wire.Grown{}, fmt.Errorf("target: %w", err)
+			return wire.Grown{}, refuse(wire.StatusRegister, "%v", err)
 		}
 	}
 	g.size.Store(uint64(len(g.region.Bytes())))

@@ -2,7 +2,6 @@ package target
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -22,7 +21,7 @@ func (g *grant) stage(dev verbs.Device, c choice, why error) (err error) {
 	}
 	g.chunks = nil
 	if g.staging, err = region.NewBuffer(dev, g.pd, c.Bounce, verbs.RemoteWrite|verbs.RemoteRead); err != nil {
-		return fmt.Errorf("target: %w", err)
+		return refuse(wire.StatusRegister, "%v", err)
 	}
 	g.log.Warnf("the session goes through bounce buffers of %d MiB: %v", c.Bounce>>20, why)
 	return nil

@@ -26,8 +26,9 @@ const (
 	StatusSplitBrain
 	StatusCorrupt
 	StatusNoSpace
-	StatusPoolSet // the target's pool set file
-	StatusMethod  // no persistency method that is asked for can be had
+	StatusPoolSet  // the target's pool set file
+	StatusMethod   // no persistency method that is asked for can be had
+	StatusRegister // the target's RDMA device cannot have its pool
 )
 
 var statusTexts = [...]string{
@@ -49,6 +50,7 @@ var statusTexts = [...]string{
 	StatusNoSpace:      "there is no room for the target's copy: make room on its file system, or name a part on another one in its pool set file",
 	StatusPoolSet:      "the pool set file on the target is not right: correct it there, then try again",
 	StatusMethod:       `no persistency method that was asked for can be had: set method = "auto" for this target, or remove what stands against it on the target`,
+	StatusRegister:     "the RDMA device of the target cannot have the pool there: do on the target what is said here",
 }
 
 func (s Status) Error() string {

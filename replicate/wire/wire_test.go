@@ -227,7 +227,7 @@ func TestRefusal(t *testing.T) {
 	if err := Refusal(Frame{Type: TypeClaim | Answer, Status: StatusFenced, Body: AppendRefusal(nil, "x", nil)}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("fenced without state: %v", err)
 	}
-	for s := StatusOK; s <= StatusMethod; s++ {
+	for s := StatusOK; s <= StatusRegister; s++ {
 		if s.Error() == "" || strings.Contains(s.Error(), "unknown") {
 			t.Errorf("status %d has no text", s)
 		}

@@ -146,6 +146,7 @@ func (d *device) query() error {
 		Flush:        c.flags&flagFlushVisible != 0 && c.flags&flagFlushPersistent != 0,
 		AtomicWrite:  c.flags&flagAtomicWrite != 0,
 		OnDemand:     c.odp&C.IBV_ODP_SUPPORT != 0 && c.odp_rc&paging == paging,
+		MaxRegion:    uint64(c.max_mr_size),
 		OrderedPlace: true, // relaxed ordering is never asked for
 		// A device without hardware stores by CPU. One on top of hardware, such as rxe on a network card, shows only by its vendor.
 		CPUPlaced: sys().software(d.name) || c.vendor == vendorRXE || c.vendor == vendorSIW,

@@ -79,6 +79,7 @@ int shim_query(struct ibv_context *c, struct shim_caps *out)
 	out->flags = a.device_cap_flags_ex;
 	out->odp = a.odp_caps.general_caps;
 	out->odp_rc = a.odp_caps.per_transport_caps.rc_odp_caps;
+	out->max_mr_size = a.orig_attr.max_mr_size;
 	out->vendor = a.orig_attr.vendor_id;
 	out->max_qp_rd_atom = a.orig_attr.max_qp_rd_atom;
 	out->max_qp_init_rd_atom = a.orig_attr.max_qp_init_rd_atom;

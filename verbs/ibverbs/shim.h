@@ -64,6 +64,7 @@ struct shim_cq {
 struct shim_caps {
 	uint64_t flags;      // device_cap_flags_ex
 	uint64_t odp;        // general_caps
+	uint64_t max_mr_size;
 	uint32_t odp_rc;     // rc_odp_caps
 	uint32_t vendor;
 	int max_qp_rd_atom, max_qp_init_rd_atom, max_cqe, max_qp_wr;
