@@ -194,7 +194,7 @@ func waitForState(t *testing.T, dir, name string) {
 	}
 }
 
-const large = 96 << 20
+const large = 48 << 20
 
 // TestReceiverKilled: the sender goes on by itself with the next receiver, behind what the first one had made durable.
 func TestReceiverKilled(t *testing.T) {

@@ -66,7 +66,7 @@ func TestRun_MovesEveryByteAndNoOther(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	const size = 1 << 16
-	for range 200 {
+	for range 100 {
 		window := 1 + rnd.IntN(9)
 		_, a, b := pair(t, verbstest.Auto, size, window)
 		for i := range size {
