@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/pmemfs/pmemfs/verbs"
@@ -18,6 +19,8 @@ import "C"
 const (
 	// setupTimeout bounds each step of a set-up for which the caller gives no deadline.
 	setupTimeout = 10 * time.Second
+	// resolveStep is the time of one question for the address of a peer on its network.
+	resolveStep = 500 * time.Millisecond
 	// ackTimeout is the time after which a packet is sent again, 4.096 us << ackTimeout = 0.27 s. After 6 retries, 1.9 s, a silent
 	// peer is given up.
 	ackTimeout = 16
@@ -163,13 +166,18 @@ func (d *device) source(to *net.TCPAddr) *sockaddr {
 	return newSockaddr(&net.TCPAddr{IP: d.chosen.addr.AsSlice()})
 }
 
-// resolve finds the device and the address of the peer on its network.
+// resolve finds the device and the address of the peer on its network. It asks again and again: a kernel that has to find the neighbour
+// first can miss that it has found it, and then answers only at the end of the time.
 func (id *connID) resolve(ctx context.Context, from, to *sockaddr) error {
-	if err := failed("rdma_resolve_addr", C.shim_cm_resolve(id.c, from.pointer(), to.pointer(), milliseconds(ctx))); err != nil {
-		return err
+	for {
+		ms := min(milliseconds(ctx), C.int(resolveStep.Milliseconds()))
+		if err := failed("rdma_resolve_addr", C.shim_cm_resolve(id.c, from.pointer(), to.pointer(), ms)); err != nil {
+			return err
+		}
+		if _, err := id.await(ctx, C.RDMA_CM_EVENT_ADDR_RESOLVED); err == nil || ctx.Err() != nil || !errors.Is(err, syscall.ETIMEDOUT) {
+			return err
+		}
 	}
-	_, err := id.await(ctx, C.RDMA_CM_EVENT_ADDR_RESOLVED)
-	return err
 }
 
 // milliseconds are left until the deadline, at least one.
