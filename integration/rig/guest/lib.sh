@@ -33,6 +33,10 @@ refuses() {
 # background NAME COMMAND...: runs a command beside the script; its output is printed if the script fails. $! is its process.
 background() {
 	name_=$1; shift
+	if [ "$1" = on ]; then # without a shell in between, which would be $!
+		side_=$2; shift 2
+		[ "$sides" != AB ] || set -- nsenter --net="/run/netns/$side_" "$@"
+	fi
 	"$@" > "/tmp/$name_.log" 2>&1 &
 }
 
@@ -64,12 +68,13 @@ host() {
 rdma_name() { case $1 in A) echo rdma_a ;; B) echo rdma_b ;; esac; }
 interface_of() { if [ "$sides" != AB ]; then echo eth0; elif [ "$1" = A ]; then echo va; else echo vb; fi; }
 
-# rdma_add SIDE, rdma_remove SIDE: plugs the RDMA device in, and pulls it.
+# rdma_add SIDE, rdma_remove SIDE: plugs the RDMA device in, and pulls it. siw is gone only when the last program has closed it: rdma_gone SIDE waits for that.
 rdma_add() {
 	on "$1" rdma link add "$(rdma_name "$1")" type "$device" netdev "$(interface_of "$1")"
 	within 10 active "$(rdma_name "$1")"
 }
-rdma_remove() { on "$1" timeout 30 rdma link delete "$(rdma_name "$1")" || fail "the device of $1 could not be removed"; }
+rdma_remove() { on "$1" rdma link delete "$(rdma_name "$1")" & }
+rdma_gone() { within 30 [ ! -e "/sys/class/infiniband/$(rdma_name "$1")" ]; }
 active() { rdma link show "$1/1" | grep -q 'state ACTIVE'; }
 
 # nvdimm SIDE: number of the first of the two NVDIMMs of a side.

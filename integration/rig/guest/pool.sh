@@ -1,8 +1,9 @@
-# A target daemon on side B, a pool on side A, its replica on side B. The variables of a run say how: provider (iwarp or ibverbs), pool (devdax or fsdax),
+# A target daemon on side B, a pool on side A, its replica on side B. The variables of a run say how: provider (iwarp or ibverbs), pool (devdax, fsdax or memory),
 # method (auto, gpspm, apm, flush), platform (text of a platform file).
 
 # part SIDE: the one part of the pool on a side, as a line of a pool set.
-part() { case $pool in devdax) echo "AUTO $(devdax "$1")" ;; fsdax) echo "64M /mnt/$1/pool" ;; esac; }
+part() { case $pool in devdax) echo "AUTO $(devdax "$1")" ;; fsdax) echo "64M /mnt/$1/pool" ;; memory) echo "64M /dev/shm/pool.$1" ;; esac; }
+durability() { if [ "$pool" = memory ]; then echo memory; else echo media; fi; }
 
 # rdma_keys SIDE: which RDMA device the configuration names.
 rdma_keys() {
@@ -17,6 +18,7 @@ start_target() {
 	[ -z "${platform:-}" ] || echo "$platform" > /etc/pmemfs/platform.toml
 	cat > /etc/pmemfs/target.toml <<-END
 		pool_dir = "/var/lib/pmemfs/pools"
+		durability = "$(durability)"
 		listen = "$(address B):7470"
 		fabric = "$(address B):7471"
 		$([ -z "${platform:-}" ] || echo 'platform = "/etc/pmemfs/platform.toml"')
@@ -41,6 +43,7 @@ make_pool() {
 	printf 'PMEMPOOLSET\n%s\nREPLICA %s data.set\n' "$(part A)" "$(address B)" > /etc/pmemfs/data.set
 	{
 		echo 'pool = "/etc/pmemfs/data.set"'
+		echo "durability = \"$(durability)\""
 		for line_; do echo "$line_"; done
 		echo "[target.\"$(address B)\"]"
 		[ -z "${method:-}" ] || echo "method = \"$method\""
@@ -63,7 +66,7 @@ status_has() {
 
 # uses_method: the target must say that it is used with $method over $provider.
 uses_method() {
-	status_has "^target .*: InSync, durability media, $(echo "$method" | tr a-z A-Z) over $provider at" || fail "not $method over $provider: $(cat /tmp/status.log)"
+	status_has "^target .*: InSync, durability $(durability), $(echo "$method" | tr a-z A-Z) over $provider at" || fail "not $method over $provider: $(cat /tmp/status.log)"
 }
 
 # daemon_of MOUNTPOINT: process of its daemon.
@@ -86,7 +89,7 @@ gone() { ! readlink "/proc/$1/exe" > /dev/null; }
 promote_and_mount() {
 	on B pmemfs promote --config /etc/pmemfs/target.toml data.set
 	mkdir -p /mnt/replica
-	printf 'pool = "/var/lib/pmemfs/pools/data.set"\n' > /etc/pmemfs/replica.toml
+	printf 'pool = "/var/lib/pmemfs/pools/data.set"\ndurability = "%s"\n' "$(durability)" > /etc/pmemfs/replica.toml
 	on B pmemfs mount --log-file /tmp/replica.log /etc/pmemfs/replica.toml /mnt/replica
 }
 

@@ -1,0 +1,36 @@
+# job: the target's RDMA device, then the initiator's, is pulled in the middle of writes: nobody hangs, the way comes back, and nothing acknowledged is lost
+# run: device=siw provider=ibverbs pool=memory
+# run: device=rxe provider=ibverbs pool=memory
+# build: pmemfs ./cmd/pmemfs
+# build: pmemfs-target ./cmd/pmemfs-target
+# build: workload ./integration/workload
+# time: 180s
+hosts
+start_target
+make_pool 'timeout = "20s"'
+mount_pool
+append_until 50 /mnt/pool/records /tmp/acked
+
+echo "the target loses its device; with the device, it is started again: the same fsync goes on"
+rdma_remove B
+within 20 status_has "^target .*: Suspended"
+kill -9 "$target"
+rdma_gone B
+before=$(wc -l < /tmp/acked)
+rdma_add B
+run_target
+within 60 acknowledged $((before + 50)) /tmp/acked
+status_has "^HEALTHY" || fail "$(cat /tmp/status.log)"
+
+echo "the initiator loses its device: fsync fails within the timeout"
+rdma_remove A
+append_fails
+umount_pool
+rdma_gone A
+
+echo "with the device, the pool is mounted again, and the target gets a copy"
+rdma_add A
+mount_pool
+workload check-append /mnt/pool/records /tmp/acked
+status_has "^HEALTHY" || fail "$(cat /tmp/status.log)"
+pmemfs umount /mnt/pool
