@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmemfs/pmemfs/internal/mountinfo"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
 
@@ -34,17 +35,38 @@ func (r *rig) replicaState() poolset.State {
 	return s
 }
 
-// copying starts a mount that has to copy the pool and returns it in the middle of the copy.
+// copying starts a mount that has to copy the pool and returns it in the middle of the copy. A copy that was over before this process had a
+// look at it is made again.
 func (r *rig) copying() *exec.Cmd {
 	r.t.Helper()
-	mount, err := r.Daemon("copy.log", filepath.Join(bin, "pmemfs"), "mount", "-f", r.pool.Config, r.pool.Mountpoint)
-	r.must(err)
-	for end := time.Now().Add(soon); r.replicaState().Flags&poolset.Inconsistent == 0; {
-		if time.Now().After(end) {
-			r.t.Fatal("the copy does not begin")
+	for range 10 {
+		mount, err := r.Daemon("copy.log", filepath.Join(bin, "pmemfs"), "mount", "-f", r.pool.Config, r.pool.Mountpoint)
+		r.must(err)
+		if r.copyBegins() {
+			return mount
+		}
+		r.must(r.pool.Kill())
+		_ = mount.Wait() // by the signal
+	}
+	r.t.Fatal("the copy was always complete before it was looked at")
+	return nil
+}
+
+// copyBegins returns true when a copy is under way, and false if the file system is mounted already.
+func (r *rig) copyBegins() bool {
+	r.t.Helper()
+	for end := time.Now().Add(soon); time.Now().Before(end); {
+		if r.replicaState().Flags&poolset.Inconsistent != 0 {
+			return true
+		}
+		m, err := mountinfo.Find(r.pool.Mountpoint)
+		r.must(err)
+		if m != nil {
+			return false
 		}
 	}
-	return mount
+	r.t.Fatal("neither a copy nor a mount")
+	return false
 }
 
 // bigRig has a pool that takes a while to copy, with a file, and its initiator killed.
