@@ -7,6 +7,7 @@
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload
 # time: 150s
+# boot: interop
 kind=$device
 device=
 hosts

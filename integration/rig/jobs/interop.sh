@@ -5,6 +5,7 @@
 # test: interop.test ./integration/rig/interop
 # tags: rdma
 # time: 150s
+# boot: interop
 kind=$device
 device=
 hosts
