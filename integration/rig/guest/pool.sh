@@ -15,6 +15,7 @@ rdma_keys() {
 start_target() {
 	mkdir -p /var/lib/pmemfs/pools /run/pmemfs
 	printf 'PMEMPOOLSET\n%s\n' "$(part B)" > /var/lib/pmemfs/pools/data.set
+	[ "$pool" != devdax ] || pmemfs rmpool --force /var/lib/pmemfs/pools/data.set # what an earlier run left
 	[ -z "${platform:-}" ] || echo "$platform" > /etc/pmemfs/platform.toml
 	cat > /etc/pmemfs/target.toml <<-END
 		pool_dir = "/var/lib/pmemfs/pools"
@@ -49,7 +50,7 @@ make_pool() {
 		[ -z "${method:-}" ] || echo "method = \"$method\""
 		rdma_keys A
 	} > /etc/pmemfs/pmemfs.toml
-	on A pmemfs mkpool /etc/pmemfs/pmemfs.toml
+	on A pmemfs mkpool --force /etc/pmemfs/pmemfs.toml
 }
 
 # mount_pool: mounts it on /mnt/pool.

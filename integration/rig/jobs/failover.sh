@@ -1,5 +1,6 @@
 # job: sqlite3, msync and an append loop on a mount with a target; kill -9, promote, mount the replica: all that was acknowledged is there
 # run: provider=iwarp pool=fsdax method=gpspm
+# run: provider=iwarp pool=devdax method=gpspm
 # run: provider=iwarp pool=fsdax method=apm platform=eadr=true
 # run: device=rxe provider=ibverbs pool=fsdax method=flush
 # build: pmemfs ./cmd/pmemfs
