@@ -94,6 +94,13 @@ mount_fsdax() {
 	mount -o dax=always "$(pmem "$1")" "/mnt/$1"
 }
 
+# disk SIDE: the same with page cache, as on a disk.
+disk() {
+	mkfs.ext4 -q -F -b 4096 "$(pmem "$1")"
+	mkdir -p "/mnt/$1"
+	mount -o dax=never "$(pmem "$1")" "/mnt/$1"
+}
+
 # prepare_nvdimms: once per image, of each side the first in fs-DAX mode, the second in Device DAX mode.
 prepare_nvdimms() {
 	for side_ in $(echo "$sides" | sed 's/./& /g'); do

@@ -1,8 +1,14 @@
-# A target daemon on side B, a pool on side A, its replica on side B. The variables of a run say how: provider (iwarp or ibverbs), pool (devdax, fsdax or memory),
-# method (auto, gpspm, apm, flush), platform (text of a platform file).
+# A target daemon on side B, a pool on side A, its replica on side B. The variables of a run say how: provider (iwarp or ibverbs), pool (devdax, fsdax, disk or
+# memory), method (auto, gpspm, apm, flush), platform (text of a platform file), bounce (size).
 
 # part SIDE: the one part of the pool on a side, as a line of a pool set.
-part() { case $pool in devdax) echo "AUTO $(devdax "$1")" ;; fsdax) echo "64M /mnt/$1/pool" ;; memory) echo "64M /dev/shm/pool.$1" ;; esac; }
+part() {
+	case $pool in
+	devdax) echo "AUTO $(devdax "$1")" ;;
+	fsdax | disk) echo "64M /mnt/$1/pool" ;;
+	memory) echo "64M /dev/shm/pool.$1" ;;
+	esac
+}
 durability() { if [ "$pool" = memory ]; then echo memory; else echo media; fi; }
 
 # rdma_keys SIDE: which RDMA device the configuration names.
@@ -23,6 +29,7 @@ start_target() {
 		listen = "$(address B):7470"
 		fabric = "$(address B):7471"
 		$([ -z "${platform:-}" ] || echo 'platform = "/etc/pmemfs/platform.toml"')
+		$([ -z "${bounce:-}" ] || echo "bounce = \"$bounce\"")
 		$(rdma_keys B)
 	END
 	run_target
