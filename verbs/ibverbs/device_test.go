@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
@@ -384,57 +383,4 @@ func plug(t testing.TB) {
 	t.Helper()
 	command(t, "rdma", "link", "add", env(t, "PMEMFS_RDMA_DEVICE"), "type", env(t, "PMEMFS_RDMA"), "netdev", env(t, "PMEMFS_RDMA_NETDEV"))
 	active(t)
-}
-
-// TestRemoval pulls the device out under a stream of Writes in both directions, and plugs it in again. It is the last test.
-func TestRemoval(t *testing.T) {
-	a, b := pair(t, 1<<20)
-	l, err := b.dev.Listen(listenAddr(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted := make(chan error, 1)
-	go func() {
-		_, err := l.Accept()
-		accepted <- err
-	}()
-	var wg sync.WaitGroup
-	for _, d := range [][2]*end{{a, b}, {b, a}} {
-		wg.Go(func() {
-			for n := 0; ; n++ {
-				if err := d[0].qp.PostSend([]verbs.SendWR{d[0].write(d[1], 1<<16)}); err != nil {
-					t.Error(err)
-					return
-				}
-				if wc := d[0].reap(t); wc.Status != verbs.StatusOK {
-					t.Logf("after %d Writes: %v: %v", n, wc.Status, d[0].qp.Err())
-					return
-				}
-			}
-		})
-	}
-	time.Sleep(200 * time.Millisecond)
-	removed := make(chan struct{})
-	go func() {
-		command(t, "rdma", "link", "delete", env(t, "PMEMFS_RDMA_DEVICE"))
-		close(removed)
-	}()
-	wg.Wait()
-	if err := <-accepted; err == nil || errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("Accept of a listener whose device is gone: %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	a.close(t)
-	b.close(t)
-	if isSIW(t) {
-		return // its removal waits for the end of the process: librdmacm has the device open
-	}
-	<-removed
-	plug(t)
-	c, d := pair(t, 64)
-	works(t, c, d)
-	c.close(t)
-	d.close(t)
 }
