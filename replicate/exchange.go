@@ -192,7 +192,11 @@ func (m *Machine) grown(f *wire.Frame, now time.Duration, out []Action) []Action
 	}
 	next := m.grant
 	next.Region = g.Region
-	if err := checkGrant(&next, m.growTo, m.methods); err != nil {
+	err := checkGrant(&next, m.growTo, m.methods)
+	if err == nil && (len(next.Chunks) == 0) != (len(m.grant.Chunks) == 0) { // a lane keeps its way
+		err = fmt.Errorf("it grants %d chunks in place of %d: %w", len(next.Chunks), len(m.grant.Chunks), wire.StatusBadRequest)
+	}
+	if err != nil {
 		return m.done(err, out)
 	}
 	m.grant, m.peer.PoolSize = next, g.PoolSize

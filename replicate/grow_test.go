@@ -78,6 +78,26 @@ func TestMachine_GrowRefused(t *testing.T) {
 	b.want(Suspended, "break done! dial")
 }
 
+// The lane works with chunks or with a staging area as long as it lives. An answer that would have it change is refused.
+func TestMachine_GrowKeepsTheWay(t *testing.T) {
+	chunks := testGrant()
+	chunks.Staging = wire.Area{Len: 8 << 20}
+	staged := chunks
+	staged.Region = wire.Region{PoolSize: 1 << 20}
+	for _, c := range []struct {
+		grant wire.Grant
+		grown wire.Region
+	}{{chunks, wire.Region{PoolSize: grownSize}}, {staged, testRegion(grownSize, 2)}} {
+		b := newBench(t, testTimeout)
+		b.inSync()
+		b.m.grant = c.grant
+		b.step(Event{Kind: EvGrow, Size: grownSize})
+		g := wire.Grown{Region: c.grown}
+		b.answer(wire.StatusOK, g.Append(nil))
+		b.want(InSync, "done!")
+	}
+}
+
 // The target may allocate for long, but not for ever; and a lane that fails meanwhile is noticed as fast as ever.
 func TestMachine_GrowDeadline(t *testing.T) {
 	b := newBench(t, testTimeout)
