@@ -56,22 +56,22 @@ func checkAligned(p Part, d nvdimm.Device, off uint64) error {
 }
 
 // mapDevice maps a Device DAX over b, whose alignment alignmentOf has seen to, from at on. A private mapping does not exist: what stands in for it is mapped for reading, see overlay.
-func mapDevice(f *os.File, p Part, d nvdimm.Device, at uint64, b []byte, opt Options) (placed, Promise, error) {
+func mapDevice(f *os.File, p Part, d nvdimm.Device, at uint64, b []byte, opt Options) (placed, error) {
 	if !canFlush {
-		return placed{}, 0, fmt.Errorf("pmem: part %s is a Device DAX, which is not supported on %s", p.Path, runtime.GOARCH)
+		return placed{}, fmt.Errorf("pmem: part %s is a Device DAX, which is not supported on %s", p.Path, runtime.GOARCH)
 	}
 	prot := unix.PROT_READ | unix.PROT_WRITE
 	if opt.ReadOnly || opt.Private {
 		prot = unix.PROT_READ
 	}
 	if err := mapFile(int(f.Fd()), int64(at), b, prot, unix.MAP_SHARED); err != nil {
-		return placed{}, 0, fmt.Errorf("pmem: map part %s, a Device DAX of %d bytes with an alignment of %d: %w", p.Path, d.Size, d.Align, err)
+		return placed{}, fmt.Errorf("pmem: map part %s, a Device DAX of %d bytes with an alignment of %d: %w", p.Path, d.Size, d.Align, err)
 	}
 	promise := Volatile
 	if d.Persistent && !opt.Private {
 		promise = Persistent
 	}
-	return placed{p, DeviceDAX, d.Align}, promise, nil
+	return placed{p, DeviceDAX, promise, d.Align}, nil
 }
 
 func (m *mapping) hasDevice() bool {

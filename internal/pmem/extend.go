@@ -12,7 +12,8 @@ type Extender interface {
 	// follow. The files have their sizes. Slices of Bytes stay valid, and other methods may be called meanwhile; they see the
 	// region as it was or as it is. After an error it is as it was.
 	//
-	// A part whose promise is weaker than that of the region is refused with ErrWeaker.
+	// A part whose promise is weaker than that of the region is refused with ErrWeaker, and one with which OpenFiles would refuse the parts with
+	// ErrMixed.
 	Extend(parts []Part) error
 }
 
@@ -86,17 +87,14 @@ func (m *mapping) mapBehind(old []placed, parts []Part) ([]placed, error) {
 		if n == 0 {
 			continue
 		}
-		placed, promise, err := mapPart(p, at, m.mem[off:off+n], Options{})
+		placed, err := mapPart(p, at, m.mem[off:off+n], Options{})
 		if err != nil {
 			return nil, err
 		}
-		if promise < m.promise {
+		if placed.promise < m.promise {
 			return nil, fmt.Errorf("%w: %s", ErrWeaker, p.Path)
-		}
-		if placed.kind == DeviceDAX && promise != m.promise {
-			return nil, fmt.Errorf("%w: %s", ErrMixed, p.Path)
 		}
 		all, off = append(all[:i], placed), off+n
 	}
-	return all, nil
+	return all, checkMixed(all)
 }

@@ -82,6 +82,20 @@ func TestExtend_Refusals(t *testing.T) {
 	}
 }
 
+// A growth that the next OpenFiles would refuse is refused: a Device DAX of any promise with a part of another one, whichever comes first.
+func TestExtend_Mixed(t *testing.T) {
+	first, second := newFile(t, memoryDir, "a", 4096), newFile(t, memoryDir, "b", 4096)
+	m := openFile(t, first, 4096, 0)
+	m.parts.Store(&[]placed{{Part{first, 4096}, DeviceDAX, PageCache, pageLen}}) // any but that of the new part, which is not weaker than the region
+	if err := m.Extend([]Part{{first, 4096}, {second, 4096}}); !errors.Is(err, ErrMixed) || len(m.Bytes()) != 4096 {
+		t.Errorf("a file behind a Device DAX that promises something else: %v, %d bytes", err, len(m.Bytes()))
+	}
+	m.parts.Store(&[]placed{{Part{first, 4096}, DeviceDAX, Volatile, pageLen}})
+	if err := m.Extend([]Part{{first, 4096}, {second, 4096}}); err != nil {
+		t.Errorf("one that promises the same: %v", err)
+	}
+}
+
 // A region takes the kind of the part that is hardest to register.
 func TestExtend_Kind(t *testing.T) {
 	first, second := newFile(t, memoryDir, "a", 4096), newFile(t, t.TempDir(), "b", 4096)

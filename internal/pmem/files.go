@@ -75,20 +75,17 @@ func openFiles(parts []Part, opt Options, assume Promise) (*mapping, error) {
 
 // place maps the parts and publishes them.
 func (m *mapping) place(parts []Part, total uint64, opt Options) error {
-	all, device, best, off := make([]placed, 0, len(parts)), "", Volatile, uint64(0)
+	all, off := make([]placed, 0, len(parts)), uint64(0)
 	for _, p := range parts {
-		placed, promise, err := mapPart(p, 0, m.mem[off:off+p.Size], opt)
+		placed, err := mapPart(p, 0, m.mem[off:off+p.Size], opt)
 		if err != nil {
 			return err
 		}
-		if placed.kind == DeviceDAX {
-			device = p.Path
-		}
-		m.promise, best = min(m.promise, promise), max(best, promise)
+		m.promise = min(m.promise, placed.promise)
 		all, off = append(all, placed), off+p.Size
 	}
-	if device != "" && m.promise != best {
-		return fmt.Errorf("%w: %s", ErrMixed, device)
+	if err := checkMixed(all); err != nil {
+		return err
 	}
 	m.publish(all, total)
 	return nil
@@ -112,7 +109,7 @@ func totalSize(parts []Part) (uint64, error) {
 }
 
 // mapPart maps one part, from at on, over b. The mapping outlives the descriptor.
-func mapPart(p Part, at uint64, b []byte, opt Options) (placed, Promise, error) {
+func mapPart(p Part, at uint64, b []byte, opt Options) (placed, error) {
 	flags, prot := os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
 	switch {
 	case opt.Private:
@@ -123,12 +120,12 @@ func mapPart(p Part, at uint64, b []byte, opt Options) (placed, Promise, error) 
 	// O_NONBLOCK keeps a fifo from blocking before its type is checked.
 	f, err := os.OpenFile(p.Path, flags|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return placed{}, 0, fmt.Errorf("pmem: open part: %w", err)
+		return placed{}, fmt.Errorf("pmem: open part: %w", err)
 	}
 	defer f.Close()
 	device, isDevice, err := checkFile(f, p)
 	if err != nil {
-		return placed{}, 0, err
+		return placed{}, err
 	}
 	if isDevice {
 		return mapDevice(f, p, device, at, b, opt)
@@ -138,7 +135,7 @@ func mapPart(p Part, at uint64, b []byte, opt Options) (placed, Promise, error) 
 		mapIt = mapPrivate
 	}
 	kind, promise, err := mapIt(f, int64(at), b, prot)
-	return placed{p, kind, pageLen}, promise, err
+	return placed{p, kind, promise, pageLen}, err
 }
 
 // mapPrivate reserves no memory for the pages that may be stored to: a pool is larger than the memory of its machine. The kernel replaces

@@ -2,6 +2,7 @@ package pmem
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -36,8 +37,9 @@ func (m *mapping) size() uint64     { return m.mapped.Load() }
 // placed is a part that is mapped.
 type placed struct {
 	Part
-	kind  Kind
-	align uint64 // bytes; what is mapped or unmapped of it are multiples
+	kind    Kind
+	promise Promise
+	align   uint64 // bytes; what is mapped or unmapped of it are multiples
 }
 
 func (m *mapping) Kind() Kind {
@@ -46,6 +48,21 @@ func (m *mapping) Kind() Kind {
 		kind = max(kind, p.kind)
 	}
 	return kind
+}
+
+// checkMixed refuses a Device DAX among parts that do not all promise the same.
+func checkMixed(parts []placed) error {
+	device, least, best := "", parts[0].promise, parts[0].promise
+	for _, p := range parts {
+		least, best = min(least, p.promise), max(best, p.promise)
+		if p.kind == DeviceDAX {
+			device = p.Path
+		}
+	}
+	if device != "" && least != best {
+		return fmt.Errorf("%w: %s", ErrMixed, device)
+	}
+	return nil
 }
 
 // publish makes size bytes of parts, which are mapped, the region.
