@@ -115,13 +115,18 @@ func (s *Server) fabricAddr() string {
 	return net.JoinHostPort(host, port)
 }
 
-// Run serves until ctx is done. Then it takes no more requests, finishes and answers the flushes under way, ends all
-// sessions, closes the pools, and returns when every goroutine has ended.
+// Run serves until ctx is done, or the device is gone, which is an error. Then it takes no more requests, finishes and answers the flushes
+// under way, ends all sessions, closes the pools, and returns when every goroutine has ended.
 func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	s.wg.Go(s.acceptControl)
-	s.wg.Go(s.acceptLanes)
+	s.wg.Go(func() { s.acceptLanes(cancel) })
 	s.wg.Go(s.acceptAdmin)
 	<-ctx.Done()
+	if err := context.Cause(ctx); errors.Is(err, verbs.ErrDeviceGone) {
+		return errors.Join(err, s.stop())
+	}
 	return s.stop()
 }
 
@@ -193,14 +198,18 @@ func (s *Server) startConn(nc *net.TCPConn) bool {
 	return true
 }
 
-func (s *Server) acceptLanes() {
+// acceptLanes calls end when there can be no more lanes.
+func (s *Server) acceptLanes(end func(cause error)) {
 	slots := make(chan struct{}, maxRequests)
 	for {
 		req, err := s.fabric.Accept()
-		if errors.Is(err, verbs.ErrClosed) {
+		switch {
+		case errors.Is(err, verbs.ErrClosed):
 			return
-		}
-		if err != nil {
+		case errors.Is(err, verbs.ErrDeviceGone):
+			end(fmt.Errorf("no lane can be taken on %v any more: %w: start pmemfs-target again when the device is back", s.fabric.Addr(), err))
+			return
+		case err != nil:
 			s.log.Warnf("accept a lane: %v", err)
 			time.Sleep(acceptPause)
 			continue

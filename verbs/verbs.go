@@ -248,7 +248,7 @@ type CQ interface {
 
 // Listener takes connection requests.
 type Listener interface {
-	// Accept waits for the next request; it returns ErrClosed after Close.
+	// Accept waits for the next request; it returns ErrClosed after Close, and ErrDeviceGone when there will be none any more.
 	Accept() (ConnRequest, error)
 	Addr() net.Addr
 	Close() error
@@ -268,6 +268,8 @@ var (
 	ErrClosed      = errors.New("verbs: closed")
 	ErrQueueFull   = errors.New("verbs: queue full: reap completions first")
 	ErrUnsupported = errors.New("verbs: the device does not support this operation")
+	// ErrDeviceGone: the device was removed, and nothing that was made with it will work again. Open it anew when it is back.
+	ErrDeviceGone = errors.New("verbs: the device is gone")
 )
 
 // RejectedError is the answer of a peer that refused the connection.

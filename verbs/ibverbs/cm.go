@@ -130,7 +130,7 @@ func (m *manager) dispatch(c *C.struct_shim_cm_event) (refused *connID) {
 	return nil
 }
 
-var errRemoved = errors.New("ibverbs: the RDMA device was removed")
+var errRemoved = fmt.Errorf("ibverbs: the RDMA device was removed: %w", verbs.ErrDeviceGone)
 
 // end tells whoever has the connection. The lock of the manager is held.
 func (id *connID) end(status verbs.Status, cause error) {

@@ -11,10 +11,11 @@ make_pool 'timeout = "20s"'
 mount_pool
 append_until 50 /mnt/pool/records /tmp/acked
 
-echo "the target loses its device; with the device, it is started again: the same fsync goes on"
+echo "the target loses its device, and ends; with the device, it is started again: the same fsync goes on"
 rdma_remove B
 within 20 status_has "^target .*: Suspended"
-kill -9 "$target"
+within 20 gone "$target"
+if wait "$target"; then fail "the target ended without an error"; fi
 rdma_gone B
 before=$(wc -l < /tmp/acked)
 rdma_add B
