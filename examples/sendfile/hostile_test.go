@@ -179,6 +179,27 @@ func TestHostileSender(t *testing.T) {
 	sendInProcess(t, p)
 }
 
+// TestInterruptedEnd: a file got its name, and a crash came before its partial file was gone. Whatever is sent under that name later, the
+// file keeps its content wherever it was moved to.
+func TestInterruptedEnd(t *testing.T) {
+	p := newInProcess(t, 5*time.Second)
+	partial, old := filepath.Join(p.dir, ".f.partial"), filepath.Join(p.dir, "old")
+	check(t, os.WriteFile(partial, []byte("received before"), 0o600))
+	check(t, os.Link(partial, old))
+	path, content := source(t, "f", 100)
+	if err := newSender(p.addr).send(t.Context(), path, "f"); err != nil {
+		t.Fatalf("%v, %s", err, p.log.String())
+	}
+	for name, want := range map[string]string{"f": string(content), "old": "received before"} {
+		if got, err := os.ReadFile(filepath.Join(p.dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %d other bytes than it should, %v", name, len(got), err)
+		}
+	}
+	if names := list(t, p.dir); len(names) != 2 {
+		t.Errorf("the directory holds %q", names)
+	}
+}
+
 // sendInProcess sends a good file.
 func sendInProcess(t *testing.T, p *inProcess) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ const piece = 1 << 20
 // much of it is durable. The lock on it keeps a second receiver away.
 //
 // Order of durable steps while data arrive: 1 the bytes; 2 a new state; 3 its name. At the end: 1 the bytes and the mode; 2 the name of the file;
-// 3 the partial file and its state go. A crash in between leaves a state that claims no more than is there.
+// 3 the partial file and its state go. A crash in between leaves a state that claims no more than is there, and after 2 perhaps a file with both names.
 type partial struct {
 	root    *os.Root
 	name    string
@@ -90,10 +91,27 @@ func openPartial(ctx context.Context, root *os.Root, name string, size, every ui
 	return p, note, nil
 }
 
-// lock opens the file and takes the lock. The name can have gone to another file before the lock was there.
-func (p *partial) lock() (err error) {
+// lock opens the file and takes the lock. A file with a second name is one that finish has given it before a crash: its bytes are not to be
+// touched any more, so it goes, and another one takes its place.
+func (p *partial) lock() error {
+	links, err := p.open()
+	if err == nil && links > 1 {
+		if err := p.discard(); err != nil {
+			return ioError(err)
+		}
+		p.gone = false
+		links, err = p.open()
+	}
+	if err == nil && links > 1 {
+		err = errors.Join(refuse(reasonIO, "%s has another name: remove it", p.file()), p.f.Close())
+	}
+	return err
+}
+
+// open opens and locks the file, and tells how many names it has. The name can have gone to another file before the lock was there.
+func (p *partial) open() (links uint64, err error) {
 	if p.f, err = p.root.OpenFile(p.file(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600); err != nil {
-		return ioError(err)
+		return 0, ioError(err)
 	}
 	err = unix.Flock(int(p.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	var mine, named fs.FileInfo
@@ -110,11 +128,13 @@ func (p *partial) lock() (err error) {
 		err = refuse(reasonIO, "%s is not a regular file: move it away", p.file())
 	case err != nil:
 		err = ioError(err)
+	default:
+		links = uint64(mine.Sys().(*syscall.Stat_t).Nlink)
 	}
 	if err != nil {
 		p.f.Close()
 	}
-	return err
+	return links, err
 }
 
 // allocate takes the room of the whole file before the first byte of it is sent.
