@@ -95,6 +95,11 @@ func (q *qp) pause(d time.Duration) bool {
 func (q *qp) abandon() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.flushAll()
+}
+
+// flushAll flushes what is outstanding. The lock is held.
+func (q *qp) flushAll() {
 	q.sq.device, q.rq.device = q.sq.head, q.rq.head
 	q.settle()
 }

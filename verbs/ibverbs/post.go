@@ -173,7 +173,9 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) error {
 		if m, ok := wrs[i].Local.MR.(*mr); ok && r.len > 0 {
 			r.addr, r.lkey = m.addr+wrs[i].Local.Off, m.lkey
 		}
-		q.fillRecv(i, q.rq.tail, r)
+		if q.state != stateFailed {
+			q.fillRecv(i, q.rq.tail, r)
+		}
 		q.rq.tail++
 	}
 	if q.state == stateFailed {

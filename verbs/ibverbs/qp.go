@@ -206,14 +206,19 @@ func (q *qp) rewind() error {
 		err = q.create()
 	}
 	if err != nil {
-		q.c = nil
-		q.fail(verbs.StatusTransport, err)
-		q.settle()
+		q.bereave(err)
 		return err
 	}
 	q.state = stateIdle
 	q.dev.add(q)
 	return q.repost()
+}
+
+// bereave fails a queue pair whose device's one is gone, and with it the memory for batches. The lock is held.
+func (q *qp) bereave(cause error) {
+	q.c, q.rings = nil, rings{}
+	q.fail(verbs.StatusTransport, cause)
+	q.flushAll()
 }
 
 // repost posts the outstanding receives again.
