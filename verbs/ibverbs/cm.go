@@ -35,7 +35,7 @@ type event struct {
 	kind                 C.int
 	status               int
 	private              []byte
-	responder, initiator int // Reads that the peer asks for, and offers
+	responder, initiator int // Reads that the peer may have outstanding, and that it takes (rdma_get_cm_event(3))
 }
 
 // connID is a connection, a listener, or one of them in the making.

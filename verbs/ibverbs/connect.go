@@ -17,7 +17,7 @@ import (
 import "C"
 
 const (
-	// setupTimeout bounds each step of a set-up for which the caller gives no deadline.
+	// setupTimeout bounds a set-up for which the caller gives no deadline.
 	setupTimeout = 10 * time.Second
 	// resolveStep is the time of one question for the address of a peer on its network.
 	resolveStep = 500 * time.Millisecond
@@ -43,6 +43,8 @@ func (d *device) connect(ctx context.Context, v verbs.QP, addr string, private [
 	if len(private) > verbs.MaxPrivate {
 		return nil, fmt.Errorf("%d bytes of private data are more than %d", len(private), verbs.MaxPrivate)
 	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	to, err := resolve(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -68,6 +70,14 @@ func (d *device) connect(ctx context.Context, v verbs.QP, addr string, private [
 	case <-time.After(graceTimeout):
 		return nil, timeout(ctx)
 	}
+}
+
+// bounded gives ctx a deadline, unless it has one.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, setupTimeout)
 }
 
 // graceTimeout is how long Connect waits for an attempt that is being called off.
@@ -123,7 +133,7 @@ func (q *qp) establish(ctx context.Context, id *connID, to *net.TCPAddr, private
 		return nil, err
 	}
 	if !d.iwarp {
-		if err := q.ready(id, d.depth, min(d.depth, e.initiatorLimit(d.depth))); err != nil {
+		if err := q.ready(id, d.depth, e.initiatorLimit(d.depth)); err != nil {
 			return nil, err
 		}
 		if err := failed("rdma_establish", C.shim_cm_establish(id.c)); err != nil {
@@ -133,12 +143,13 @@ func (q *qp) establish(ctx context.Context, id *connID, to *net.TCPAddr, private
 	return unpackPrivate(e.private, d.iwarp), nil
 }
 
-// initiatorLimit is how many Reads the peer lets this side have outstanding: as many as it keeps resources for.
+// initiatorLimit is how many of depth Reads the peer lets this side have outstanding: as many as it keeps resources for. One that does not
+// say so lets it have all.
 func (e event) initiatorLimit(depth int) int {
-	if e.responder == 0 {
+	if e.initiator == 0 {
 		return depth
 	}
-	return e.responder
+	return min(depth, e.initiator)
 }
 
 // ready moves the queue pair into the state in which it receives, and on into that in which it sends. On iWARP the kernel does that.

@@ -147,7 +147,7 @@ func (d *device) query() error {
 		AtomicWrite:  c.flags&flagAtomicWrite != 0,
 		OnDemand:     c.odp&C.IBV_ODP_SUPPORT != 0 && c.odp_rc&paging == paging,
 		MaxRegion:    uint64(c.max_mr_size),
-		OrderedPlace: true, // relaxed ordering is never asked for
+		OrderedPlace: d.ordered(),
 		// A device without hardware stores by CPU. One on top of hardware, such as rxe on a network card, shows only by its vendor.
 		CPUPlaced: sys().software(d.name) || c.vendor == vendorRXE || c.vendor == vendorSIW,
 	}
@@ -162,6 +162,10 @@ func (d *device) query() error {
 	}
 	return d.probe()
 }
+
+// ordered tells whether overlapping Writes are placed in order: on InfiniBand and RoCE, as relaxed ordering is never asked for, and by siw. An iWARP
+// adapter may place a segment that overtook another one: RFC 5041 orders delivery, not placement.
+func (d *device) ordered() bool { return !d.iwarp || d.siw }
 
 // probe creates queue pairs until one works: that a device has FLUSH does not say that its library has it, and how much inline data
 // a queue pair can have shows only there.

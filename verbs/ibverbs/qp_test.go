@@ -3,8 +3,10 @@
 package ibverbs
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/internal/cq"
@@ -49,5 +51,41 @@ func TestBereaved(t *testing.T) {
 	}
 	if !errors.Is(q.Err(), cause) {
 		t.Errorf("cause %v", q.Err())
+	}
+}
+
+// What the peer offers bounds the Reads of this side, not what it asks for.
+func TestInitiatorLimit(t *testing.T) {
+	for _, c := range []struct{ asks, offers, want int }{{16, 4, 4}, {1, 8, 8}, {4, 32, 16}, {4, 0, 16}} {
+		if n := (event{responder: c.asks, initiator: c.offers}).initiatorLimit(16); n != c.want {
+			t.Errorf("a peer that asks for %d and offers %d: %d", c.asks, c.offers, n)
+		}
+	}
+}
+
+// Only an iWARP adapter is not taken to place Writes in order.
+func TestOrdered(t *testing.T) {
+	for _, c := range []struct{ iwarp, siw, want bool }{{false, false, true}, {true, true, true}, {true, false, false}} {
+		if d := (&device{iwarp: c.iwarp, siw: c.siw}); d.ordered() != c.want {
+			t.Errorf("iWARP %v, siw %v: not %v", c.iwarp, c.siw, c.want)
+		}
+	}
+}
+
+// A connection without a deadline gets one; another deadline stays.
+func TestBounded(t *testing.T) {
+	begun := time.Now()
+	ctx, cancel := bounded(t.Context())
+	defer cancel()
+	if at, ok := ctx.Deadline(); !ok || at.After(time.Now().Add(setupTimeout)) || at.Before(begun.Add(setupTimeout)) {
+		t.Errorf("deadline %v, %v", at, ok)
+	}
+	long, stop := context.WithTimeout(t.Context(), 6*setupTimeout)
+	defer stop()
+	want, _ := long.Deadline()
+	ctx, cancel = bounded(long)
+	defer cancel()
+	if at, ok := ctx.Deadline(); !ok || !at.Equal(want) {
+		t.Errorf("deadline %v, want %v", at, want)
 	}
 }
