@@ -2,10 +2,11 @@
 GO       ?= go
 PREFIX   ?= /usr/local
 SBIN     ?= /sbin
+UNITS    ?= $(PREFIX)/lib/systemd/system
 VERSION  ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 TAGS     := $(if $(SABOTAGE),sabotage_$(SABOTAGE))
 GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs/pmemfs/internal/version.Version=$(VERSION)"
-PACKAGES := gcc libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
+PACKAGES := gcc systemd libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
             git lmdb-utils postgresql-15 qemu-utils qemu-user-static rsync \
             libibverbs-dev librdmacm-dev ibverbs-providers
 RDMA_PACKAGES := qemu-system-x86 kmod xz-utils zstd util-linux libibverbs-dev librdmacm-dev
@@ -17,16 +18,18 @@ all: build
 build: ## binaries into bin/; CGO_ENABLED=0 leaves out the provider ibverbs, and the libraries that it needs
 	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/pmemfs ./cmd/pmemfs-target
 
-install: build ## binaries, mount helper, umount helper
+install: build ## binaries, mount helper, umount helper, systemd unit of the target
 	install -D -m 755 bin/pmemfs $(DESTDIR)$(PREFIX)/bin/pmemfs
 	install -D -m 755 bin/pmemfs-target $(DESTDIR)$(PREFIX)/bin/pmemfs-target
 	install -d $(DESTDIR)$(SBIN)
 	ln -sf $(PREFIX)/bin/pmemfs $(DESTDIR)$(SBIN)/mount.fuse.pmemfs
 	ln -sf $(PREFIX)/bin/pmemfs $(DESTDIR)$(SBIN)/umount.fuse.pmemfs
+	install -d $(DESTDIR)$(UNITS)
+	sed 's#/usr/local/bin#$(PREFIX)/bin#' packaging/pmemfs-target.service > $(DESTDIR)$(UNITS)/pmemfs-target.service
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/pmemfs $(DESTDIR)$(PREFIX)/bin/pmemfs-target
-	rm -f $(DESTDIR)$(SBIN)/mount.fuse.pmemfs $(DESTDIR)$(SBIN)/umount.fuse.pmemfs
+	rm -f $(DESTDIR)$(SBIN)/mount.fuse.pmemfs $(DESTDIR)$(SBIN)/umount.fuse.pmemfs $(DESTDIR)$(UNITS)/pmemfs-target.service
 
 # install_missing installs those of the Debian packages $(1) that are not there.
 define install_missing
