@@ -53,17 +53,17 @@ func (e *exchange) end() error {
 }
 
 // trip is one WRITE and the answer to it.
-func (e *exchange) trip() error {
+func (e *exchange) trip(ctx context.Context) error {
 	value := e.next
 	if err := e.post(); err != nil {
 		return err
 	}
-	return e.await(e.word(e.size), value)
+	return e.await(ctx, e.word(e.size), value)
 }
 
 // serve answers one WRITE.
-func (e *exchange) serve() error {
-	if err := e.await(e.word(e.size), e.next); err != nil {
+func (e *exchange) serve(ctx context.Context) error {
+	if err := e.await(ctx, e.word(e.size), e.next); err != nil {
 		return err
 	}
 	return e.post()

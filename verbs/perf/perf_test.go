@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/iwarp"
+	"github.com/pmemfs/pmemfs/verbs/verbstest"
 )
 
 func check(t testing.TB, err error) {
@@ -185,7 +186,7 @@ func TestLoopsAllocateNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations", name, got)
 		}
 	}
-	demand("exchange of WRITEs", e.trip)
+	demand("exchange of WRITEs", func() error { return e.trip(t.Context()) })
 	check(t, e.end())
 	s.wrs[0] = s.read(8)
 	demand("READ", func() error { return s.roundTrip(1) })
@@ -194,5 +195,65 @@ func TestLoopsAllocateNothing(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.OpWrite, verbs.OpRead} {
 		transfer := s.newTransfer(op, 4096, 8, 64)
 		demand(op.String(), func() error { return transfer.run(context.Background()) })
+	}
+}
+
+// TestBusySideGivesUp: a peer that lives and answers nothing ends a busy wait for a completion as well.
+func TestBusySideGivesUp(t *testing.T) {
+	f := verbstest.NewFabric(verbstest.Stepped) // nobody steps
+	a, err := newSide(f.Device("a"))
+	check(t, err)
+	defer a.close()
+	b, err := newSide(f.Device("b"))
+	check(t, err)
+	defer b.close()
+	check(t, f.Link(a.qp, b.qp))
+	check(t, a.meet(b.hello()))
+	for _, a.busy = range []bool{false, true} {
+		a.most = 20 * time.Millisecond
+		a.wrs[0] = a.read(8)
+		result := make(chan error, 1)
+		go func() { result <- a.roundTrip(1) }()
+		select {
+		case err := <-result:
+			if !errors.Is(err, verbs.ErrTimeout) {
+				t.Errorf("busy %v: %v", a.busy, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("busy %v: no end", a.busy)
+		}
+	}
+}
+
+// TestServe_EndsInTheMiddle: a client that goes on for ever, fast or slowly, does not keep the server from its end.
+func TestServe_EndsInTheMiddle(t *testing.T) {
+	for _, pause := range []time.Duration{0, 5 * time.Millisecond} {
+		dev := iwarp.New(iwarp.Options{})
+		listener, err := dev.Listen("127.0.0.1:0")
+		check(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- Serve(ctx, dev, listener, func(net.Addr, error) {}) }()
+		s, err := newSide(dev)
+		check(t, err)
+		defer s.close()
+		private, err := dev.Connect(t.Context(), s.qp, listener.Addr().String(), s.hello())
+		check(t, err)
+		check(t, s.meet(private))
+		e, err := s.startExchange(t.Context(), 8, 1<<31, 1)
+		check(t, err)
+		begin, told := time.Now(), false
+		for err = e.trip(t.Context()); err == nil; err = e.trip(t.Context()) {
+			time.Sleep(pause)
+			switch d := time.Since(begin); {
+			case d > 5*time.Second:
+				t.Fatalf("pause %v: the server goes on", pause)
+			case d > 50*time.Millisecond && !told:
+				cancel()
+				told = true
+			}
+		}
+		check(t, <-served)
+		cancel()
 	}
 }

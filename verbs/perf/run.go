@@ -146,7 +146,7 @@ func (m *measurement) writeLatency(ctx context.Context, size int) ([]float64, er
 		return nil, err
 	}
 	m.next += uint64(n)
-	values, err := m.latency(ctx, e.trip)
+	values, err := m.latency(ctx, func() error { return e.trip(ctx) })
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -62,14 +63,15 @@ type side struct {
 	out  verbs.MR // MaxSize bytes: source of WRITEs, sink of READs
 	msgs verbs.MR // receives, then Sends
 	peer region
-	busy bool // poll without ever sleeping
+	busy bool          // poll without ever sleeping
+	most time.Duration // limit
 
 	wrs [2]verbs.SendWR
 	wcs [1]verbs.WC
 }
 
 func newSide(dev verbs.Device) (s *side, err error) {
-	s = &side{dev: dev}
+	s = &side{dev: dev, most: limit}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -200,7 +202,8 @@ func (s *side) failed(wc *verbs.WC) error {
 
 // done waits for the completion of the one signaled work request that is posted.
 func (s *side) done() error {
-	for {
+	var begin time.Time
+	for looks := 1; ; looks++ {
 		n, err := s.cq.Poll(s.wcs[:])
 		if err != nil {
 			return err
@@ -214,16 +217,30 @@ func (s *side) done() error {
 			}
 			return nil
 		}
-		if s.busy {
-			continue // a dead peer ends in a completion: its provider sees to that
+		switch {
+		case !s.busy:
+			err = s.cq.Wait(s.most)
+		case looks%looksPerTime == 0:
+			err = s.late(&begin)
 		}
-		switch err := s.cq.Wait(limit); {
-		case errors.Is(err, verbs.ErrTimeout):
-			return fmt.Errorf("no completion for %v: %w", limit, err)
-		case err != nil:
+		if errors.Is(err, verbs.ErrTimeout) {
+			return fmt.Errorf("no completion for %v: %w", s.most, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// late is verbs.ErrTimeout once begin, which it sets at the first call, is too long ago.
+func (s *side) late(begin *time.Time) error {
+	if begin.IsZero() {
+		*begin = time.Now()
+	}
+	if time.Since(*begin) > s.most {
+		return verbs.ErrTimeout
+	}
+	return nil
 }
 
 // word is the last 8 bytes of a WRITE of size bytes, in memory that the peer stores to.
@@ -231,13 +248,13 @@ func (s *side) word(size int) *atomic.Uint64 { return wordAt(s.in.Bytes(), size-
 
 // await returns when the word has the value. It looks at it without a pause at first, then, unless the side is busy, with pauses: the
 // goroutine or the process that is waited for may need the processor.
-func (s *side) await(w *atomic.Uint64, value uint64) error {
+func (s *side) await(ctx context.Context, w *atomic.Uint64, value uint64) error {
 	var begin time.Time
 	for looks := 1; w.Load() != value; looks++ {
 		if looks%looksPerTime != 0 {
 			continue
 		}
-		if err := s.qp.Err(); err != nil {
+		if err := cmp.Or(s.qp.Err(), ctx.Err()); err != nil {
 			return err
 		}
 		now := time.Now()
@@ -245,8 +262,8 @@ func (s *side) await(w *atomic.Uint64, value uint64) error {
 			begin = now
 		}
 		switch d := now.Sub(begin); {
-		case d > limit:
-			return fmt.Errorf("no WRITE of the other side for %v: %w", limit, verbs.ErrTimeout)
+		case d > s.most:
+			return fmt.Errorf("no WRITE of the other side for %v: %w", s.most, verbs.ErrTimeout)
 		case s.busy || d < spin:
 			runtime.Gosched()
 		default:
