@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -383,5 +384,19 @@ func TestSend_NoReceiver(t *testing.T) {
 	out, err := send(t, "127.0.0.1:1", path, "--retry", "0s")
 	if fmt.Sprint(err) != "exit status 1" || !strings.Contains(out, "refused") || !strings.Contains(out, "run the same command again") {
 		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// TestSend_NoFile: what is no regular file is refused at once, also a FIFO without a writer.
+func TestSend_NoFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	check(t, syscall.Mkfifo(fifo, 0o600))
+	for _, path := range []string{fifo, os.DevNull} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		out, err := exec.CommandContext(ctx, built(t), "send", "127.0.0.1:1", path).CombinedOutput()
+		cancel()
+		if fmt.Sprint(err) != "exit status 1" || !strings.Contains(string(out), "is not a regular file") {
+			t.Errorf("%s: %v, %s", path, err, out)
+		}
 	}
 }

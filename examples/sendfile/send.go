@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/bulk"
 )
@@ -28,7 +30,7 @@ type sender struct {
 // send sends the file at path under name. After a loss of the connection it tries again, and goes on where the receiver has
 // what is durable, until there was no progress for s.retry.
 func (s *sender) send(ctx context.Context, path, name string) error {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // else a FIFO is waited for
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (d *device) initiate(ctx context.Context, q *qp, addr string, private []byt
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, err
+		return nil, cause(ctx, err)
 	}
 	answer, err := d.exchange(ctx, q, conn, private)
 	if err != nil {
@@ -72,13 +72,15 @@ func (d *device) exchange(ctx context.Context, q *qp, conn net.Conn, private []b
 	return rep.private, nil
 }
 
-// cause prefers the end of the context to the I/O error that it brought about.
+// cause prefers the end of the context to the I/O error that it brought about. A dial that has the deadline of the context can
+// give up a moment before the context does.
 func cause(ctx context.Context, err error) error {
+	var late net.Error
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("no answer in time: %w", verbs.ErrTimeout)
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
+	case ctx.Err() != nil || errors.As(err, &late) && late.Timeout():
+		return fmt.Errorf("no answer in time: %w", verbs.ErrTimeout)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -286,6 +287,25 @@ func TestConnectToOtherServer(t *testing.T) {
 	}
 	if _, err := a.dev.Connect(t.Context(), a.qp, l.Addr().String(), nil); !errors.Is(err, verbs.ErrTimeout) {
 		t.Errorf("no answer: %v", err)
+	}
+}
+
+// TestConnectInTime ends Connect while it still dials, by the deadline of the caller and by the caller himself.
+func TestConnectInTime(t *testing.T) {
+	a := newPeer(t, Options{}, 64)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	addr := l.Addr().String()
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if _, err := a.dev.Connect(late, a.qp, addr, nil); !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("after the deadline: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.dev.Connect(gone, a.qp, addr, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
 	}
 }
 

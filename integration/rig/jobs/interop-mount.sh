@@ -14,12 +14,9 @@ hosts
 device=$kind
 rdma_add "$siw"
 
-# Memory is what siw can register. A pool in it promises no more than that.
-part() { echo "64M /dev/shm/pool_$1"; }
-
+pool=memory # siw can register it
 # rdma_keys SIDE: of the two sides only one has an RDMA device.
 rdma_keys() {
-	echo 'durability = "memory"'
 	if [ "$1" = "$siw" ]; then
 		printf 'provider = "ibverbs"\ndevice = "%s"\n' "$(rdma_name "$1")"
 	else
@@ -28,7 +25,7 @@ rdma_keys() {
 }
 
 start_target
-make_pool 'durability = "memory"'
+make_pool
 mount_pool
 status_has "InSync.*over $([ "$siw" = A ] && echo ibverbs || echo iwarp)" || fail "another status: $(cat /tmp/status.log)"
 sqlite_make /mnt/pool/data.db
@@ -36,10 +33,7 @@ workload msync /mnt/pool/mapped first
 append_until 100 /mnt/pool/records /tmp/acked
 kill_mount
 append_fails
-on B pmemfs promote --config /etc/pmemfs/target.toml data.set
-printf 'pool = "/var/lib/pmemfs/pools/data.set"\ndurability = "memory"\n' > /etc/pmemfs/replica.toml
-mkdir -p /mnt/replica
-on B pmemfs mount --log-file /tmp/replica.log /etc/pmemfs/replica.toml /mnt/replica
+promote_and_mount
 workload check-append /mnt/replica/records /tmp/acked
 workload check-msync /mnt/replica/mapped first
 sqlite_check /mnt/replica/data.db
