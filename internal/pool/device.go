@@ -83,7 +83,7 @@ func makeDevice(set *poolset.Set, p poolset.Part, erase bool) (undo func() error
 func clearDevice(path string) error {
 	d, ok, err := pmem.DeviceAt(path)
 	if err != nil || !ok {
-		return errors.Join(err, fmt.Errorf("%s is not a Device DAX any more", path))
+		return errors.Join(err, fmt.Errorf("%s is not a Device DAX, or not any more: nothing of it was changed", path))
 	}
 	r, err := pmem.OpenFiles([]pmem.Part{{Path: path, Size: d.Size}}, pmem.Options{})
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/poolset"
 )
@@ -294,6 +296,21 @@ func TestRemove(t *testing.T) {
 	}
 	if err := Remove(set); !errors.Is(err, fs.ErrNotExist) || len(names(t, set)) != 0 {
 		t.Errorf("of no pool: %v, left %v", err, names(t, set))
+	}
+}
+
+// The node of a device that is no part of a pool, or cannot be examined, is not unlinked as if it were a file.
+func TestRemove_LeavesOtherDevices(t *testing.T) {
+	set := newPool(t)
+	path := set.Parts[1].Path
+	if err := errors.Join(os.Remove(path), unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(set); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a part that is /dev/null: %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
 	}
 }
 

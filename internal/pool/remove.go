@@ -34,8 +34,9 @@ func Remove(set *poolset.Set) error {
 	return nil
 }
 
+// removePart never unlinks the node of a device, whatever it is.
 func removePart(path string) error {
-	if isDevice(path) {
+	if fi, err := os.Stat(path); err == nil && fi.Mode()&os.ModeDevice != 0 {
 		return clearDevice(path)
 	}
 	return os.Remove(path)
