@@ -14,6 +14,9 @@ import (
 // slack is what a run may take beyond its limit: to be killed, and to be cleaned up after.
 const slack = 60 * time.Second
 
+// starts is how often the guests of a boot are started before it is given up.
+const starts = 3
+
 // result is how a task went.
 type result struct {
 	task
@@ -75,8 +78,9 @@ func (b boot) machines(kernel, image string, s share) ([]*machine, error) {
 	return ms, nil
 }
 
-// run starts the guests and gives each result to report as it comes. It returns when all guests have ended.
-func (b boot) run(ctx context.Context, ms []*machine, report func(result)) error {
+// run starts the guests and gives each result to report as it comes. It returns when all guests have ended. What else is worth
+// knowing goes to note.
+func (b boot) run(ctx context.Context, ms []*machine, report func(result), note func(string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer func() {
@@ -86,12 +90,11 @@ func (b boot) run(ctx context.Context, ms []*machine, report func(result)) error
 			}
 		}
 	}()
-	for _, m := range ms {
-		if err := m.power(ctx); err != nil {
-			return err
-		}
+	trouble, err := b.start(ctx, ms, note)
+	if err != nil {
+		return err
 	}
-	if trouble := b.await(ctx, ms, "ready", bootTimeout); trouble != "" {
+	if trouble != "" {
 		for _, t := range b.tasks {
 			report(b.lost(t, trouble, ms))
 		}
@@ -111,6 +114,30 @@ func (b boot) run(ctx context.Context, ms []*machine, report func(result)) error
 	b.await(ctx, ms, "dmesg", slack)
 	return ctx.Err()
 }
+
+// start returns when the guests are ready for their first run, or says what went wrong. A kernel that does not come up under emulation says
+// nothing of what is tested, and has not touched it, so a guest gets several starts.
+func (b boot) start(ctx context.Context, ms []*machine, note func(string)) (trouble string, err error) {
+	for try := range starts {
+		for _, m := range ms {
+			m.life = 0
+			if err := m.power(ctx); err != nil {
+				return "", err
+			}
+		}
+		if trouble = b.await(ctx, ms, "ready", bootTimeout); trouble == "" || ctx.Err() != nil || try == starts-1 {
+			break
+		}
+		for _, m := range ms {
+			m.cut()
+		}
+		note(b.lost(task{}, fmt.Sprintf("boot %s, start %d of %d: %s", b.name, try+1, starts, trouble), ms).text())
+	}
+	return trouble, nil
+}
+
+// text is a result of no run.
+func (r result) text() string { return r.failure + "\n" + r.output }
 
 // await waits until every guest has written the named file, and serves their requests meanwhile. It returns what went wrong.
 func (b boot) await(ctx context.Context, ms []*machine, name string, d time.Duration) string {

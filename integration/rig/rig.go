@@ -120,6 +120,11 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 		results = append(results, r)
 		printResult(o.Out, r, o.Verbose)
 	}
+	note := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintln(o.Out, text)
+	}
 	list := boots(all)
 	errs := make([]error, len(list))
 	places := make(chan struct{}, parallelBoots)
@@ -130,7 +135,7 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 			defer func() { <-places }()
 			ms, err := b.machines(filepath.Join(g.kernel.dir, "vmlinux"), image, s)
 			if err == nil {
-				err = b.run(ctx, ms, report)
+				err = b.run(ctx, ms, report, note)
 			}
 			errs[i] = err
 		})
