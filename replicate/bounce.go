@@ -26,7 +26,7 @@ func (l *lane) bounceAt(g *wire.Grant, number, of int) error {
 	if len(g.Chunks) > 0 {
 		return nil
 	}
-	share := g.Staging.Len / uint64(of) / wire.StageUnit * wire.StageUnit
+	share := min(g.Staging.Len, wire.MaxStage) / uint64(of) / wire.StageUnit * wire.StageUnit
 	if share < 2*unitBytes+bounceSize {
 		return fmt.Errorf("the target's staging area of %d bytes is too small for %d lanes, each takes %d: make bounce in its configuration larger, or open fewer lanes",
 			g.Staging.Len, of, 2*unitBytes+bounceSize)

@@ -121,3 +121,17 @@ func TestBounce_Methods(t *testing.T) {
 		})
 	}
 }
+
+// Of a staging area of any size a lane uses what a flush request can name.
+func TestBounce_HugeStagingArea(t *testing.T) {
+	for _, n := range []uint64{16 << 20, 1 << 38, 1 << 50, 1<<64 - 1} {
+		for number := range 3 {
+			l := &lane{fab: &fabric{}}
+			must(t, l.bounceAt(&wire.Grant{Staging: wire.Area{Len: n}}, number, 2+number))
+			end := l.fetchAt() + bounceSize
+			if end > n || end > wire.MaxStage || end < l.staging.base {
+				t.Errorf("area of %d bytes, lane %d: bytes up to %d are used", n, number, end)
+			}
+		}
+	}
+}

@@ -16,6 +16,8 @@ const (
 	AnswerSize  = 48
 	// StageUnit is the unit of an offset in the staging area.
 	StageUnit = 64
+	// MaxStage is how much of a staging area flush requests can name.
+	MaxStage = StageUnit << 32
 	// FirstOffset is the lowest pool offset that a range or seal may name: below it stands the header, local to each copy.
 	FirstOffset = 4096
 )
@@ -49,7 +51,7 @@ type Flush struct {
 	Answer       bool
 	Seal         pmem.Seal
 	Stage        Stage
-	StageAt      uint64 // offset in the staging area, a multiple of StageUnit below StageUnit<<32
+	StageAt      uint64 // offset in the staging area, a multiple of StageUnit below MaxStage
 	Ranges       []pmem.Range
 }
 
