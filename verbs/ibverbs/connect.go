@@ -45,6 +45,7 @@ func (d *device) connect(ctx context.Context, v verbs.QP, addr string, private [
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
+	defer context.AfterFunc(q.life, cancel)()
 	to, err := resolve(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -54,10 +55,14 @@ func (d *device) connect(ctx context.Context, v verbs.QP, addr string, private [
 	}
 	id, err := d.cm.newID()
 	if err != nil {
+		defer q.attempts.Done()
 		return nil, errors.Join(err, q.rewind())
 	}
 	done := make(chan dialed, 1)
-	q.attempts.Go(func() { done <- q.dial(ctx, id, to, private) })
+	go func() {
+		defer q.attempts.Done()
+		done <- q.dial(ctx, id, to, private)
+	}()
 	select {
 	case r := <-done:
 		return r.private, r.err

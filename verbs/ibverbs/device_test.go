@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"testing"
@@ -237,6 +238,30 @@ func TestPeerVanishes(t *testing.T) {
 		t.Error(err)
 	}
 	b.close(t)
+}
+
+// TestCloseEndsAttempts: Close while a Connect looks for a machine that is not there.
+func TestCloseEndsAttempts(t *testing.T) {
+	a := newEnd(t, make([]byte, 64), verbs.LocalWrite)
+	defer a.close(t)
+	nobody := net.ParseIP(env(t, "PMEMFS_RDMA_ADDR")).To4()
+	nobody[3] = 199
+	done := make(chan error, 1)
+	go func() {
+		_, err := a.dev.Connect(t.Context(), a.qp, net.JoinHostPort(nobody.String(), "7472"), nil)
+		done <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	begin := time.Now()
+	if err := a.qp.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("connected to nobody")
+	}
+	if d := time.Since(begin); d > 3*time.Second {
+		t.Errorf("it took %v", d)
+	}
 }
 
 // rest checks that n more completions are there, all flushed.

@@ -31,7 +31,7 @@
 // # Goroutines
 //
 // Each device has two, for the events of the connection manager and for asynchronous ones, which Close of the device ends and joins. Each
-// connected queue pair has one, which takes a failed connection down; Close of the queue pair ends and joins it.
+// connected queue pair has one, which takes a failed connection down, and each Connect has one; Close of the queue pair ends and joins them.
 //
 // # Locks
 //

@@ -57,7 +57,7 @@ func (q *qp) detachQueues() {
 // watch takes a failed connection down: the peer gets to know, and the device flushes the queues.
 func (q *qp) watch() {
 	select {
-	case <-q.stop:
+	case <-q.life.Done():
 		return
 	case <-q.broken:
 	}
@@ -84,7 +84,7 @@ func (q *qp) asking() bool {
 // pause returns false if Close came before the end of d.
 func (q *qp) pause(d time.Duration) bool {
 	select {
-	case <-q.stop:
+	case <-q.life.Done():
 		return false
 	case <-time.After(d):
 		return true

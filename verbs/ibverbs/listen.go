@@ -171,6 +171,7 @@ func (r *connRequest) accept(v verbs.QP, private []byte) error {
 	if err := q.begin(); err != nil {
 		return errors.Join(err, r.Reject(nil))
 	}
+	defer q.attempts.Done()
 	err := q.answer(r, private)
 	if err == nil {
 		err = q.connected(r.id)
@@ -201,7 +202,7 @@ func (q *qp) answer(r *connRequest, private []byte) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	ctx, cancel := context.WithTimeout(q.life, setupTimeout)
 	defer cancel()
 	_, err = r.id.await(ctx, C.RDMA_CM_EVENT_ESTABLISHED)
 	return err

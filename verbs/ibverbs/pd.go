@@ -115,11 +115,12 @@ func (m *mr) Deregister() error {
 	if m.gone.Swap(true) {
 		return fmt.Errorf("ibverbs: deregister region %#x: %w", m.rkey, verbs.ErrClosed)
 	}
-	err := destroyed(fmt.Sprintf("ibverbs: deregister region %#x", m.rkey), C.ibv_dereg_mr(m.c))
-	if err == nil {
-		m.pd.refs.Add(-1)
+	if err := destroyed(fmt.Sprintf("ibverbs: deregister region %#x", m.rkey), C.ibv_dereg_mr(m.c)); err != nil {
+		m.gone.Store(false) // the kernel keeps it: Deregister may be called again
+		return err
 	}
-	return err
+	m.pd.refs.Add(-1)
+	return nil
 }
 
 // check reports a piece of the region that is not there, or may not be used so.

@@ -3,6 +3,7 @@
 package ibverbs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -79,10 +80,11 @@ type qp struct {
 
 	closing  sync.Once
 	closeErr error
-	attempts sync.WaitGroup // calls of the kernel that outlived their Connect
+	attempts sync.WaitGroup // connections in the making, which use c; added to under mu, before stateClosed
 	broken   chan struct{}  // a token when a connected queue pair has failed
-	stop     chan struct{}  // closed by Close
-	watched  sync.WaitGroup // the goroutine that takes a failed connection down
+	life     context.Context
+	end      context.CancelFunc // of life, called by Close
+	watched  sync.WaitGroup     // the goroutine that takes a failed connection down
 
 	mu     sync.Mutex // protects the following, and posting
 	state  state
@@ -105,7 +107,8 @@ func (p *pd) CreateQP(a verbs.QPAttr) (verbs.QP, error) {
 	if p.closed.Load() {
 		return nil, fmt.Errorf("ibverbs: create queue pair: %w", verbs.ErrClosed)
 	}
-	q := &qp{pd: p, dev: p.dev, scq: scq, rcq: rcq, broken: make(chan struct{}, 1), stop: make(chan struct{})}
+	q := &qp{pd: p, dev: p.dev, scq: scq, rcq: rcq, broken: make(chan struct{}, 1)}
+	q.life, q.end = context.WithCancel(context.Background())
 	if err := q.open(a); err != nil {
 		return nil, fmt.Errorf("ibverbs: create queue pair: %w", err)
 	}
@@ -176,13 +179,14 @@ func (q *qp) Err() error {
 	return q.cause
 }
 
-// begin reserves the queue pair for a connection.
+// begin reserves the queue pair for a connection. If it returns nil, attempts.Done is called when the attempt uses q no more.
 func (q *qp) begin() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch q.state {
 	case stateIdle:
 		q.state = stateConnecting
+		q.attempts.Add(1)
 		return nil
 	case stateClosed:
 		return fmt.Errorf("the queue pair: %w", verbs.ErrClosed)
@@ -269,7 +273,7 @@ func (q *qp) shut() error {
 	id := q.id
 	q.mu.Unlock()
 
-	close(q.stop)
+	q.end()
 	q.watched.Wait()
 	q.attempts.Wait()
 	var errs []error

@@ -12,20 +12,29 @@ import (
 	"github.com/pmemfs/pmemfs/verbs/internal/cq"
 )
 
-// A queue pair that could not be made anew after a connection that did not come about has no C memory left. Its receives end, and so do later
-// requests, which touch none.
-func TestBereaved(t *testing.T) {
+// bare is a queue pair of two sends and two receives without a device's.
+func bare(t *testing.T) (*qp, *cq.Queue) {
 	c, err := cq.New(4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &qp{dev: &device{}, broken: make(chan struct{}, 1)}
+	d := &device{}
+	queue := &completionQueue{Queue: c, dev: d, gone: true}
+	q := &qp{dev: d, pd: &pd{dev: d}, scq: queue, rcq: queue, broken: make(chan struct{}, 1)}
+	q.life, q.end = context.WithCancel(t.Context())
 	if q.sq, err = newQueue(c, 2); err == nil {
 		q.rq, err = newQueue(c, 2)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return q, c
+}
+
+// A queue pair that could not be made anew after a connection that did not come about has no C memory left. Its receives end, and so do later
+// requests, which touch none.
+func TestBereaved(t *testing.T) {
+	q, c := bare(t)
 	q.state = stateConnecting
 	q.rq.account.Take(1)
 	*q.rq.at(0) = request{id: 1, op: verbs.OpRecv, signaled: true, reported: true}
@@ -51,6 +60,33 @@ func TestBereaved(t *testing.T) {
 	}
 	if !errors.Is(q.Err(), cause) {
 		t.Errorf("cause %v", q.Err())
+	}
+}
+
+// Close calls a connection in the making off, and does not free what that uses before it has ended.
+func TestCloseWaitsForAnAttempt(t *testing.T) {
+	q, _ := bare(t)
+	if err := q.begin(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- q.Close() }()
+	select {
+	case <-q.life.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the attempt is not called off")
+	}
+	select {
+	case err := <-closed:
+		t.Fatalf("closed under an attempt: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	q.attempts.Done()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := q.begin(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("an attempt after Close: %v", err)
 	}
 }
 
