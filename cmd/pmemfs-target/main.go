@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/alecthomas/kong"
@@ -18,6 +20,7 @@ import (
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/platform"
 	"github.com/pmemfs/pmemfs/internal/version"
+	"github.com/pmemfs/pmemfs/replicate/wire"
 	"github.com/pmemfs/pmemfs/target"
 	"github.com/pmemfs/pmemfs/verbs/provider"
 )
@@ -73,8 +76,7 @@ func (o *options) run(out io.Writer) error {
 		if _, err := platform.Load(cfg.Platform); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "listen = %q\nfabric = %q\npool_dir = %q\nsocket = %q\ndurability = %q\nplatform = %q\nprovider = %q\ndevice = %q\ngid = %d\ncrc = %v\n",
-			cfg.Listen, cfg.Fabric, cfg.PoolDir, cfg.Socket, cfg.Durability, cfg.Platform, cfg.Provider, cfg.Device, cfg.GID, cfg.CRC)
+		printConfig(cfg, out)
 		return nil
 	}
 	if o.Status {
@@ -86,6 +88,20 @@ func (o *options) run(out io.Writer) error {
 		log.SetLevel(logrus.DebugLevel)
 	}
 	return serve(cfg, log, out)
+}
+
+// printConfig prints cfg as a configuration file.
+func printConfig(c *config.Target, out io.Writer) {
+	var methods []string
+	for m := wire.GPSPM; m <= wire.FLUSH; m++ {
+		if c.Methods.Has(m) {
+			methods = append(methods, strconv.Quote(strings.ToLower(m.String())))
+		}
+	}
+	fmt.Fprintf(out, "listen = %q\nfabric = %q\npool_dir = %q\nsocket = %q\ndurability = %q\nmethods = [%s]\n",
+		c.Listen, c.Fabric, c.PoolDir, c.Socket, c.Durability, strings.Join(methods, ", "))
+	fmt.Fprintf(out, "platform = %q\nbounce = \"%d\"\nprovider = %q\ndevice = %q\ngid = %d\ncrc = %v\n",
+		c.Platform, c.Bounce, c.Provider, c.Device, c.GID, c.CRC)
 }
 
 func printStatus(socket string, out io.Writer) error {

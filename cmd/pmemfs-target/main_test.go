@@ -263,7 +263,7 @@ func TestCommandLine(t *testing.T) {
 		{"help", []string{"--help"}, 0, "THERE IS NO AUTHENTICATION YET", ""},
 		{"check", []string{"--config", conf, "--check-config"}, 0, `durability = "memory"`, ""},
 		{"a flag wins", []string{"--config", conf, "--check-config", "--durability", "media", "--crc", "--listen", "[::1]:9"}, 0,
-			"listen = \"[::1]:9\"\nfabric = \"127.0.0.1:0\"\npool_dir = \"" + dir + "\"\nsocket = \"" + dir + "/sock\"\ndurability = \"media\"\nplatform = \"\"\nprovider = \"iwarp\"\ndevice = \"\"\ngid = -1\ncrc = true\n", ""},
+			"listen = \"[::1]:9\"\nfabric = \"127.0.0.1:0\"\npool_dir = \"" + dir + "\"\nsocket = \"" + dir + "/sock\"\ndurability = \"media\"\nmethods = [\"gpspm\", \"apm\", \"flush\"]\nplatform = \"\"\nbounce = \"0\"\nprovider = \"iwarp\"\ndevice = \"\"\ngid = -1\ncrc = true\n", ""},
 		{"unknown key", []string{"--config", bad, "--check-config"}, 1, "", `bad.toml:2: pool_dri: unknown key, did you mean "pool_dir"?`},
 		{"no such file", []string{"--config", dir + "/none"}, 1, "", "no such file"},
 		{"no directory", []string{"--config", conf, "--pool-dir", dir + "/none"}, 1, "", "make the directory"},
