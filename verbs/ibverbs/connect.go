@@ -129,7 +129,7 @@ func (q *qp) establish(ctx context.Context, id *connID, to *net.TCPAddr, private
 		return nil, err
 	}
 	p := packPrivate(private, d.iwarp)
-	err := failed("rdma_connect", C.shim_cm_connect(id.c, C.uint32_t(q.c.qp.qp_num), pointerTo(p), C.uint8_t(len(p)), C.uint8_t(d.depth)))
+	err := failed("rdma_connect", C.shim_cm_connect(id.c, C.uint32_t(q.c.qp.qp_num), pointerTo(p), C.uint8_t(len(p)), C.uint8_t(d.depth), d.paging()))
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +146,14 @@ func (q *qp) establish(ctx context.Context, id *connID, to *net.TCPAddr, private
 		}
 	}
 	return unpackPrivate(e.private, d.iwarp), nil
+}
+
+// paging tells C whether this side may have to wait for pages.
+func (d *device) paging() C.int {
+	if d.caps.OnDemand {
+		return 1
+	}
+	return 0
 }
 
 // initiatorLimit is how many of depth Reads the peer lets this side have outstanding: as many as it keeps resources for. One that does not

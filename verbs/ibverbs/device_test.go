@@ -240,6 +240,27 @@ func TestPeerVanishes(t *testing.T) {
 	b.close(t)
 }
 
+// TestNotReadyIsRetried: a peer that may have to wait for a page answers that it is not ready, and then gets the message again, some times. A
+// missing receive shows how often.
+func TestNotReadyIsRetried(t *testing.T) {
+	a, b := pair(t, 64)
+	defer a.close(t)
+	defer b.close(t)
+	begin := time.Now()
+	if err := a.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, Signaled: true, Local: a.sge(0, 8)}}); err != nil {
+		t.Fatal(err)
+	}
+	if isSIW(t) {
+		return // iWARP has no such answer
+	}
+	if wc := a.reap(t); wc.Status == verbs.StatusOK {
+		t.Errorf("%+v", wc)
+	}
+	if d := time.Since(begin); b.dev.Caps().OnDemand && d < 6*2560*time.Microsecond || d > 5*time.Second {
+		t.Errorf("given up after %v", d)
+	}
+}
+
 // TestCloseEndsAttempts: Close while a Connect looks for a machine that is not there.
 func TestCloseEndsAttempts(t *testing.T) {
 	a := newEnd(t, make([]byte, 64), verbs.LocalWrite)

@@ -23,6 +23,9 @@
 // Set-up is that of rdma_cm. The device has its own context and drives the queue pairs through their states itself, so a
 // queue pair exists before its connection, on any protection domain, and takes receives.
 //
+// A device with on-demand paging lets a peer wait while it gets a page, by an answer that it gives for want of a receive as well. So on a connection to
+// such a device a Send without a receive ends it after some 15 ms, not at once.
+//
 // A queue pair that fails disconnects, so that the peer gets to know it. What tells that it failed: a completion with an error,
 // a disconnect by the peer, an asynchronous event (fatal errors of queue pair or device, a port that goes down), and the removal of the
 // device. The device then flushes its queues; what it has not flushed after flushPatience is flushed here, for some devices do not

@@ -198,7 +198,7 @@ func (q *qp) answer(r *connRequest, private []byte) error {
 		}
 	}
 	p := packPrivate(private, d.iwarp)
-	err := failed("rdma_accept", C.shim_cm_accept(r.id.c, C.uint32_t(q.c.qp.qp_num), pointerTo(p), C.uint8_t(len(p)), C.uint8_t(responder), C.uint8_t(initiator)))
+	err := failed("rdma_accept", C.shim_cm_accept(r.id.c, C.uint32_t(q.c.qp.qp_num), pointerTo(p), C.uint8_t(len(p)), C.uint8_t(responder), C.uint8_t(initiator), r.dev.paging()))
 	if err != nil {
 		return err
 	}

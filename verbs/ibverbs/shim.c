@@ -568,9 +568,12 @@ void shim_cm_addr(struct rdma_cm_id *id, int peer, void *out)
 
 int shim_cm_listen(struct rdma_cm_id *id, int backlog) { return RESULT(rdma_listen(id, backlog)); }
 
-// conn_param has no receiver-not-ready retries: a Send without a receive ends the connection. A packet is sent again 6 times: rxe takes 7, the
-// most, for ever.
-static struct rdma_conn_param conn_param(uint32_t qpn, const void *private_data, uint8_t len)
+// How often the peer sends again what this side was not ready for, and how long it waits before that: 2.56 ms (IBA, encoding of the RNR NAK timer).
+enum { RNR_RETRIES = 6, RNR_TIMER = 16 };
+
+// conn_param has no receiver-not-ready retries: a Send without a receive ends the connection. But an adapter with on-demand paging answers so while
+// it waits for a page, too, and then the peer has to try again. A packet is sent again 6 times: rxe takes 7, the most, for ever.
+static struct rdma_conn_param conn_param(uint32_t qpn, const void *private_data, uint8_t len, int paging)
 {
 	struct rdma_conn_param p;
 
@@ -578,23 +581,23 @@ static struct rdma_conn_param conn_param(uint32_t qpn, const void *private_data,
 	p.private_data = private_data;
 	p.private_data_len = len;
 	p.retry_count = 6;
-	p.rnr_retry_count = 0;
+	p.rnr_retry_count = paging ? RNR_RETRIES : 0;
 	p.qp_num = qpn;
 	return p;
 }
 
-int shim_cm_connect(struct rdma_cm_id *id, uint32_t qpn, const void *private_data, uint8_t len, uint8_t depth)
+int shim_cm_connect(struct rdma_cm_id *id, uint32_t qpn, const void *private_data, uint8_t len, uint8_t depth, int paging)
 {
-	struct rdma_conn_param p = conn_param(qpn, private_data, len);
+	struct rdma_conn_param p = conn_param(qpn, private_data, len, paging);
 
 	p.responder_resources = depth;
 	p.initiator_depth = depth;
 	return RESULT(rdma_connect(id, &p));
 }
 
-int shim_cm_accept(struct rdma_cm_id *id, uint32_t qpn, const void *private_data, uint8_t len, uint8_t responder, uint8_t initiator)
+int shim_cm_accept(struct rdma_cm_id *id, uint32_t qpn, const void *private_data, uint8_t len, uint8_t responder, uint8_t initiator, int paging)
 {
-	struct rdma_conn_param p = conn_param(qpn, private_data, len);
+	struct rdma_conn_param p = conn_param(qpn, private_data, len, paging);
 
 	p.responder_resources = responder;
 	p.initiator_depth = initiator;
@@ -652,6 +655,7 @@ int shim_cm_to_rtr(struct rdma_cm_id *id, struct shim_qp *q, uint32_t access, ui
 	if (err)
 		return err;
 	a.max_dest_rd_atomic = responder;
+	a.min_rnr_timer = RNR_TIMER;
 	a.qp_access_flags = access;
 	if (gid >= 0)
 		a.ah_attr.grh.sgid_index = gid;

@@ -1,5 +1,6 @@
 # job: the software devices store by the CPU, so on persistent memory APM is refused unless the platform file declares eADR
 # run: provider=iwarp pool=fsdax method=apm
+# run: device=rxe provider=ibverbs pool=devdax method=apm
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 if [ "$pool" = fsdax ]; then

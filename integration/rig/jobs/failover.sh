@@ -3,9 +3,13 @@
 # run: provider=iwarp pool=devdax method=gpspm
 # run: provider=iwarp pool=fsdax method=apm platform=eadr=true
 # run: device=rxe provider=ibverbs pool=fsdax method=flush
+# run: device=rxe provider=ibverbs pool=devdax method=gpspm
+# run: device=rxe provider=ibverbs pool=devdax method=apm platform=eadr=true
+# run: device=siw provider=ibverbs pool=devdax method=gpspm
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload
+# boot: failover
 # time: 150s
 hosts
 if [ "$pool" = fsdax ]; then

@@ -1,5 +1,5 @@
 # job: two guests; the target loses its power while the initiator appends; after it, the replica in its NVDIMM has all that was acknowledged
-# run: provider=iwarp pool=fsdax
+# run: provider=iwarp pool=devdax
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload

@@ -1,9 +1,12 @@
 package pmemtest
 
-import "unsafe"
+import (
+	"bytes"
+	"unsafe"
+)
 
-// Arrived says that the bytes b, which a device has stored into the region, are in the persistence domain: what their units hold now is certain.
-// It returns false if b is not of this region. It is no event.
+// Arrived says that the bytes b, which a device has stored into the region, are in the persistence domain: what they hold now is certain. Of the
+// bytes beside them in their units nothing is said. It returns false if b is not of this region. It is no event.
 func (r *Region) Arrived(b []byte) bool {
 	off, ok := within(r.mem, b)
 	if !ok {
@@ -11,13 +14,30 @@ func (r *Region) Arrived(b []byte) bool {
 	}
 	r.compare()
 	first, last := off/r.unit, (off+len(b)-1)/r.unit
+	for u := first; u <= last; u++ {
+		if t := r.open[u]; t != nil {
+			r.fix(u, t, max(off-u*r.unit, 0), min(off+len(b)-u*r.unit, r.unit))
+		}
+	}
 	r.collapse(func(u int, t *track) int {
-		if u < first || u > last {
+		n := len(t.later) / r.unit
+		if u < first || u > last || !bytes.Equal(t.later, bytes.Repeat(r.at(r.base, u), n)) {
 			return 0
 		}
-		return len(t.later) / r.unit
+		return n
 	})
 	return true
+}
+
+// fix gives the bytes from lo to hi of unit u the same value in all versions: the latest.
+func (r *Region) fix(u int, t *track, lo, hi int) {
+	latest := t.later[len(t.later)-r.unit:]
+	for at := 0; at < len(t.later); at += r.unit {
+		copy(t.later[at+lo:at+hi], latest[lo:hi])
+	}
+	base := bytes.Clone(r.at(r.base, u))
+	copy(base[lo:hi], latest[lo:hi])
+	r.settle(u, base)
 }
 
 // within is the offset of part in whole, if it lies in there. Neither is empty. The addresses are compared as numbers and become no pointers

@@ -275,7 +275,7 @@ func TestEADR_Fence(t *testing.T) {
 	}
 }
 
-// What a device brought is certain when it has arrived, in its own lines only. What is stored later is not.
+// What a device brought is certain when it has arrived, and neither what stands beside it nor what is stored later.
 func TestArrived(t *testing.T) {
 	for _, mode := range []Mode{Lines, EADR} {
 		r := New(make([]byte, 4096), mode, nil)
@@ -283,7 +283,7 @@ func TestArrived(t *testing.T) {
 			store(r, off, 5)
 		}
 		r.Observe()
-		if !r.Arrived(r.Bytes()[136:200]) {
+		if !r.Arrived(r.Bytes()[128:200]) {
 			t.Fatal("bytes of the region are not of it")
 		}
 		store(r, 192, 6)
@@ -297,6 +297,16 @@ func TestArrived(t *testing.T) {
 		}
 		if got := words(in, 192); len(got) != 2 || !got[5] || !got[6] {
 			t.Errorf("mode %d: stored after the arrival: %v", mode, got)
+		}
+		store(r, 256, 7)
+		r.Observe()
+		store(r, 264, 8)
+		store(r, 320, 9)
+		r.Observe()
+		r.Arrived(r.Bytes()[264:272])
+		in = images(r, everything)
+		if mine, beside := words(in, 264), words(in, 256); len(mine) != 1 || !mine[8] || len(beside) != 2 || !beside[7] {
+			t.Errorf("mode %d: a part of a line that arrived: %v, beside it %v", mode, mine, beside)
 		}
 		other := New(make([]byte, 4096), mode, nil)
 		for _, b := range [][]byte{other.Bytes(), other.Bytes()[:8], make([]byte, 8)} {
