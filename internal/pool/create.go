@@ -62,7 +62,7 @@ func Create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (*Pool, erro
 func checkSizes(set *poolset.Set, small bool) error {
 	for _, p := range set.Parts {
 		if p.Auto {
-			return fmt.Errorf("pool %s, line %d: a new part needs a size, AUTO takes that of an existing file or Device DAX", set.File, p.Line)
+			return fmt.Errorf("pool %s, line %d: part %s is no Device DAX, and a new file needs a size in place of AUTO", set.File, p.Line, p.Path)
 		}
 		if p.Size < MinPart && !small {
 			return fmt.Errorf("pool %s, line %d: part %s of %d bytes is too small, a part has at least %d",

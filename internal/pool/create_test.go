@@ -160,6 +160,20 @@ func TestCreateMinimumOfAPart(t *testing.T) {
 	}
 }
 
+// A device that is not there is not made as a file in its place.
+func TestCreate_NoSuchDevice(t *testing.T) {
+	for _, part := range []poolset.Part{{Path: "/dev/dax99.99", Auto: true}, {Path: "/dev/dax99.99", Size: 2 * MinPart}} {
+		set := &poolset.Set{File: "p.set", Parts: []poolset.Part{part}}
+		_, err := Create(set, poolset.Attr{}, CreateOptions{Durability: Memory})
+		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "ndctl") {
+			t.Errorf("%+v: %v", part, err)
+		}
+		if _, err := os.Lstat(part.Path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%+v: left behind: %v", part, err)
+		}
+	}
+}
+
 // snapshots is a region that keeps block 0 as it is persistent after each fence.
 type snapshots struct {
 	pmem.Region

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
@@ -14,13 +15,20 @@ import (
 // clearStep is how many bytes of a device are looked at in one piece.
 const clearStep = 2 << 20
 
+// devicePath is what the kernel calls a Device DAX. A part of that name is never made as a file: it would be one in the memory of /dev.
+var devicePath = regexp.MustCompile(`^/dev/dax[0-9]+\.[0-9]+$`)
+
 // withDevices is set with the sizes of its Device DAX parts, which are always taken whole.
 func withDevices(set *poolset.Set) (*poolset.Set, error) {
 	sized := *set
 	sized.Parts = nil
 	for _, p := range set.Parts {
 		d, ok, err := pmem.DeviceAt(p.Path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		switch absent := errors.Is(err, fs.ErrNotExist); {
+		case absent && devicePath.MatchString(p.Path):
+			return nil, fmt.Errorf("pool %s, line %d: part: there is no Device DAX %s: ndctl list shows those of this machine, ndctl create-namespace -m devdax makes one: %w",
+				set.File, p.Line, p.Path, fs.ErrNotExist)
+		case err != nil && !absent:
 			return nil, fmt.Errorf("pool %s, line %d: part: %w", set.File, p.Line, err)
 		}
 		if ok {
