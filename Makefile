@@ -11,7 +11,7 @@ PACKAGES := gcc systemd libc6-dev fuse3 mount sqlite3 tar util-linux coreutils d
             libibverbs-dev librdmacm-dev ibverbs-providers
 RDMA_PACKAGES := qemu-system-x86 kmod xz-utils zstd util-linux libibverbs-dev librdmacm-dev
 
-.PHONY: all build install uninstall test test-race test-arm64 test-rdma crash mutants fsx demo bench bench-scale lint deps deps-rdma fuzz
+.PHONY: all build install uninstall test test-race test-arm64 test-rdma crash mutants fsx demo bench bench-scale bench-rdma lint deps deps-rdma fuzz
 
 all: build
 
@@ -55,6 +55,9 @@ test-race: deps ## the same under the race detector
 test-rdma: deps ## jobs with RDMA devices and NVDIMMs in virtual machines; RUN selects some, ARGS are further flags (-list, -keep, -v)
 	@$(MAKE) --no-print-directory deps-rdma || echo "not all packages could be installed"
 	$(GO) run ./integration/rig/cmd $(if $(RUN),-run '$(RUN)') $(ARGS)
+
+bench-rdma: ## the provider ibverbs beside perftest, and sendfile beside ib_write_bw, in a virtual machine
+	$(MAKE) test-rdma RUN=perftest ARGS=-v
 
 test-arm64: deps ## the tree builds for arm64, and its persistence primitives work in an emulated processor with and without DC CVAP
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...

@@ -15,6 +15,7 @@
 //	# tags: TAG,TAG                   build tags of what the job builds
 //	# time: 60s                       limit of one run; default 60s, in the time of a guest that is emulated
 //	# boot: NAME                      runs with the same name share a guest, one after the other; default "main"
+//	# measures: yes                 it prints figures, and runs only when -run names it
 //	# guests: 2                       each side is a guest of its own; such a job has its own boot
 //
 // A run with device=rxe is not made on a kernel whose rxe is not good enough; it is then printed as "not run".

@@ -25,6 +25,7 @@ type job struct {
 	limit    time.Duration // of one run
 	boot     string
 	guests   int
+	measures bool // it prints figures, and is made only when somebody asks for it
 }
 
 // program is something that is built for the guest.
@@ -109,6 +110,11 @@ func (j *job) set(key, value string) (err error) {
 		j.limit, err = time.ParseDuration(value)
 	case "boot":
 		j.boot = value
+	case "measures":
+		if value != "yes" {
+			return fmt.Errorf("want yes, or no such line")
+		}
+		j.measures = true
 	case "guests":
 		if value != "2" {
 			return fmt.Errorf("want 2, or no such line")

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -72,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	all := tasks(jobs, g.devices, func(name string) bool { return o.Only == nil || o.Only.MatchString(name) })
+	all := tasks(o.choose(jobs), g.devices, func(name string) bool { return o.Only == nil || o.Only.MatchString(name) })
 	if len(all) == 0 {
 		return errors.New("no run has such a name: -list prints them")
 	}
@@ -90,6 +91,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	return summary(o.Out, results, time.Since(start))
+}
+
+// choose leaves out the jobs that measure, unless runs are asked for by name: their figures want a machine that does nothing else.
+func (o *Options) choose(jobs []job) []job {
+	if o.Only != nil {
+		return jobs
+	}
+	return slices.DeleteFunc(jobs, func(j job) bool { return j.measures })
 }
 
 // play builds what the tasks need, and boots.

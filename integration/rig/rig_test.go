@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -194,5 +195,16 @@ func TestWithDependencies(t *testing.T) {
 	got, err := withDependencies(index, []string{"a", "absent"})
 	if want := []string{"k/a.ko.xz", "k/b.ko.xz", "k/c.ko.xz"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+}
+
+// A job that measures runs only when runs are asked for by name.
+func TestChoose_Measuring(t *testing.T) {
+	jobs := []job{{name: "a"}, {name: "b", measures: true}}
+	if got := (&Options{}).choose(slices.Clone(jobs)); len(got) != 1 || got[0].name != "a" {
+		t.Errorf("without a name: %v", got)
+	}
+	if got := (&Options{Only: regexp.MustCompile("b")}).choose(slices.Clone(jobs)); len(got) != 2 {
+		t.Errorf("with a name: %v", got)
 	}
 }

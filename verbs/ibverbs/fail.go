@@ -14,9 +14,10 @@ import (
 import "C"
 
 const (
-	// lastWords is how long the answer to a request may take that the peer refused before it left. The device takes none once it is
-	// told to flush.
-	lastWords = 100 * time.Millisecond
+	// lastWords is how long an answer may take that was on its way when the queue pair failed: that of the peer to a request that it
+	// refused before it left, for the device takes none once it is told to flush, or that of this side, which the news that it leaves
+	// must not overtake.
+	lastWords = 250 * time.Millisecond
 	// flushPatience is how long the device may take to flush the queues of a failed queue pair.
 	flushPatience = 200 * time.Millisecond
 )
@@ -61,7 +62,7 @@ func (q *qp) watch() {
 		return
 	case <-q.broken:
 	}
-	if q.asking() && !q.pause(lastWords) {
+	if !q.pause(lastWords) {
 		return
 	}
 	C.shim_qp_error(q.c)         // an error means that it is in this state, or that the device is gone
@@ -72,13 +73,6 @@ func (q *qp) watch() {
 	q.scq.reap()
 	q.rcq.reap()
 	q.abandon()
-}
-
-// asking reports whether requests wait for the peer, and no completion has told a cause.
-func (q *qp) asking() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.told && !q.sq.empty()
 }
 
 // pause returns false if Close came before the end of d.

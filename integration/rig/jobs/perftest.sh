@@ -6,6 +6,7 @@
 # build: fabric ./integration/bench/fabric
 # time: 10m
 # boot: perftest
+# measures: yes
 hosts
 # The bounds are those of a broken provider, not of a slow one: the guest's processors are shares of a host that does other work.
 fabric -rounds 2 -iterations 100 -bytes 4194304 -latency 100 -bandwidth 0.02 -sendfile
