@@ -36,8 +36,10 @@ func run(o rig.Options, only string, list bool) (err error) {
 	if list {
 		return rig.List(o.Out)
 	}
-	if o.Only, err = regexp.Compile(only); err != nil {
-		return err
+	if only != "" { // no name at all leaves out the runs that only a name selects
+		if o.Only, err = regexp.Compile(only); err != nil {
+			return err
+		}
 	}
 	if o.Cache == "" {
 		if o.Cache, err = rig.DefaultCache(); err != nil {

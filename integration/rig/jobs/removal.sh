@@ -1,6 +1,7 @@
 # job: the target's RDMA device, then the initiator's, is pulled in the middle of writes: nobody hangs, the way comes back, and nothing acknowledged is lost
 # run: device=siw provider=ibverbs pool=memory
 # run: device=rxe provider=ibverbs pool=memory
+# boot: ibverbs
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload

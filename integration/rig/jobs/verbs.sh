@@ -1,4 +1,5 @@
 # job: verbs/ibverbs passes the suite of all providers, sees a port that goes down, a peer and a device that vanish, and allocates nothing
+# boot: ibverbs
 # time: 5m
 # tags: rdma
 # test: ibverbs.test ./verbs/ibverbs
