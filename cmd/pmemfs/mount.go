@@ -164,9 +164,6 @@ func (c *mountCmd) serve(opts fs.Options, log *logrus.Entry, status io.Writer) e
 	if err != nil {
 		return err
 	}
-	if err := goFirst(); err != nil {
-		log.Warnf("the daemon runs with the priority of its clients, and pauses longer where processors are short: %v; give it CAP_SYS_NICE", err)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	m, err := initiator.Mount(ctx, initiator.MountConfig{
