@@ -9,10 +9,12 @@ fsdax A
 first=$(devdax A) second=$(devdax B)
 
 # CLWB takes no fault in the emulated processor, so one test of internal/pmem cannot pass here.
-cd /tmp
 export PMEMFS_DEVDAX=$first PMEMFS_FSDAX=/mnt/A
-pmem.test -test.skip TestTruncatedFileGivesFaultError > pmem.log
-pool.test -test.run 'Device|TestCreate|TestGrow|TestOpen_|TestPrivate|TestRemove|TestInspect' > pool.log
+on_dax() { pmem.test -test.skip TestTruncatedFileGivesFaultError "$@"; }
+go_test on_dax internal/pmem
+pools_on_dax() { pool.test -test.run 'Device|TestCreate|TestGrow|TestOpen_|TestPrivate|TestRemove|TestInspect' "$@"; }
+go_test pools_on_dax internal/pool
+cd /tmp
 
 # Nothing is formatted silently.
 mkdir -p /etc/pmemfs /mnt/pool
