@@ -65,21 +65,7 @@ func TestBounce_DrainLargerThanTheBuffer(t *testing.T) {
 // A drain through a bounce buffer allocates nothing.
 func TestBounce_DrainAllocatesNothing(t *testing.T) {
 	p := newBouncedPair(t)
-	ranges := []pmem.Range{{Off: 16384, Len: 4096}, {Off: 32768, Len: 192}}
-	seq := uint64(0)
-	one := func() {
-		seq++
-		p.Drain(seq, ranges, pmem.Seal{Off: testSeal, Val: seq})
-		if d := <-p.reported; d.err != nil {
-			t.Fatal(d.err)
-		}
-	}
-	for range 100 {
-		one()
-	}
-	if n := testing.AllocsPerRun(500, one); n >= 1 {
-		t.Errorf("%v allocations per drain", n)
-	}
+	p.drainsAllocateNothing(t)
 }
 
 // A bounce buffer here is no matter of the method: its places are free again when a READ or a FLUSH has proven that the target has the bytes.

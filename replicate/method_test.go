@@ -88,31 +88,8 @@ func TestMethod_TargetComesBack(t *testing.T) {
 	passive(t, func(t *testing.T, rig rig, m wire.Method) {
 		p := newPairBy(t, rig, m, 10*time.Second)
 		p.attach()
-		rng := rand.New(rand.NewPCG(seed, 1))
-		const drains = 200
-		started, seen := uint64(0), uint64(0)
-		for seen < drains {
-			if rng.IntN(20) == 0 {
-				p.target.hangUp()
-			}
-			if started < drains && started-seen < MaxInFlight {
-				started++
-				at := 16384 + 4096*started
-				binary.LittleEndian.PutUint64(p.region.Bytes()[at:], started)
-				p.Drain(started, []pmem.Range{{Off: at, Len: 8}}, pmem.Seal{Off: testSeal, Val: started})
-				continue
-			}
-			seen++
-			must(t, p.expect(seen))
-		}
-		must(t, p.Close(t.Context()))
-		p.target.hangUp()
-		for seq := range uint64(drains) {
-			if got := binary.LittleEndian.Uint64(p.target.mem[16384+4096*(seq+1):]); got != seq+1 {
-				t.Fatalf("drain %d was reported, the target has %d", seq+1, got)
-			}
-		}
-		if p.target.session < 2 || binary.LittleEndian.Uint64(p.target.mem[testSeal:]) != drains {
+		p.drainsThroughHangups(t, seed)
+		if p.target.session < 2 || binary.LittleEndian.Uint64(p.target.mem[testSeal:]) != hangups {
 			t.Errorf("%d sessions, last seal %d", p.target.session, binary.LittleEndian.Uint64(p.target.mem[testSeal:]))
 		}
 	})
@@ -164,21 +141,7 @@ func TestMethod_RegionGone(t *testing.T) {
 func TestMethod_DrainAllocatesNothing(t *testing.T) {
 	p := newPairBy(t, iwarpRig, wire.APM, testTimeout)
 	p.attach()
-	ranges := []pmem.Range{{Off: 16384, Len: 4096}, {Off: 32768, Len: 192}}
-	seq := uint64(0)
-	one := func() {
-		seq++
-		p.Drain(seq, ranges, pmem.Seal{Off: testSeal, Val: seq})
-		if d := <-p.reported; d.err != nil {
-			t.Fatal(d.err)
-		}
-	}
-	for range 100 {
-		one()
-	}
-	if n := testing.AllocsPerRun(500, one); n >= 1 {
-		t.Errorf("%v allocations per drain", n)
-	}
+	p.drainsAllocateNothing(t)
 }
 
 // The lane alone, of each method that needs no answer.

@@ -279,36 +279,65 @@ func randomRanges(rng *rand.Rand) []pmem.Range {
 	return rs
 }
 
+// hangups is how many drains drainsThroughHangups starts.
+const hangups = 200
+
+// drainsThroughHangups starts drains while the target hangs up again and again, and closes the replica. Each drain is reported without error and in order, and the
+// target has its bytes.
+func (p *pair) drainsThroughHangups(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	started, seen := uint64(0), uint64(0)
+	for seen < hangups {
+		if rng.IntN(20) == 0 {
+			p.target.hangUp()
+		}
+		if started < hangups && started-seen < MaxInFlight {
+			started++
+			at := 16384 + 4096*started
+			binary.LittleEndian.PutUint64(p.region.Bytes()[at:], started)
+			p.Drain(started, []pmem.Range{{Off: at, Len: 8}}, pmem.Seal{Off: testSeal, Val: started})
+			continue
+		}
+		seen++
+		must(t, p.expect(seen))
+	}
+	must(t, p.Close(t.Context()))
+	p.target.hangUp()
+	for seq := range uint64(hangups) {
+		if got := binary.LittleEndian.Uint64(p.target.mem[16384+4096*(seq+1):]); got != seq+1 {
+			t.Fatalf("drain %d was reported, the target has %d", seq+1, got)
+		}
+	}
+}
+
+// drainsAllocateNothing does drains of two ranges and a seal, one after the other.
+func (p *pair) drainsAllocateNothing(t *testing.T) {
+	t.Helper()
+	ranges := []pmem.Range{{Off: 16384, Len: 4096}, {Off: 32768, Len: 192}}
+	seq := uint64(0)
+	one := func() {
+		seq++
+		p.Drain(seq, ranges, pmem.Seal{Off: testSeal, Val: seq})
+		if d := <-p.reported; d.err != nil {
+			t.Fatal(d.err)
+		}
+	}
+	for range 100 {
+		one()
+	}
+	if n := testing.AllocsPerRun(500, one); n >= 1 {
+		t.Errorf("%v allocations per drain", n)
+	}
+}
+
 func TestReplica_TargetComesBack(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	providers(t, func(t *testing.T, rig rig) {
 		p := newPair(t, rig, 10*time.Second)
 		p.attach()
-		rng := rand.New(rand.NewPCG(seed, 1))
-		const drains = 200
-		started, seen := uint64(0), uint64(0)
-		for seen < drains {
-			if rng.IntN(20) == 0 {
-				p.target.hangUp()
-			}
-			if started < drains && started-seen < MaxInFlight {
-				started++
-				at := 16384 + 4096*started
-				binary.LittleEndian.PutUint64(p.region.Bytes()[at:], started)
-				p.Drain(started, []pmem.Range{{Off: at, Len: 8}}, pmem.Seal{Off: testSeal, Val: started})
-				continue
-			}
-			seen++
-			must(t, p.expect(seen))
-		}
-		must(t, p.Close(t.Context()))
-		p.target.hangUp()
-		for seq := range uint64(drains) {
-			if got := binary.LittleEndian.Uint64(p.target.mem[16384+4096*(seq+1):]); got != seq+1 {
-				t.Fatalf("drain %d was reported, the target has %d", seq+1, got)
-			}
-		}
+		p.drainsThroughHangups(t, seed)
 		if p.target.session < 2 {
 			t.Error("no reconnect happened")
 		}
@@ -485,21 +514,7 @@ func TestReplica_DrainAllocatesNothing(t *testing.T) {
 	providers(t, func(t *testing.T, rig rig) {
 		p := newPair(t, rig, testTimeout)
 		p.attach()
-		ranges := []pmem.Range{{Off: 16384, Len: 4096}, {Off: 32768, Len: 192}}
-		seq := uint64(0)
-		one := func() {
-			seq++
-			p.Drain(seq, ranges, pmem.Seal{Off: testSeal, Val: seq})
-			if d := <-p.reported; d.err != nil {
-				t.Fatal(d.err)
-			}
-		}
-		for range 100 {
-			one()
-		}
-		if n := testing.AllocsPerRun(500, one); n >= 1 {
-			t.Errorf("%v allocations per drain", n)
-		}
+		p.drainsAllocateNothing(t)
 	})
 }
 
