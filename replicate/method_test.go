@@ -89,7 +89,7 @@ func TestMethod_TargetComesBack(t *testing.T) {
 		p := newPairBy(t, rig, m, 10*time.Second)
 		p.attach()
 		p.drainsThroughHangups(t, seed)
-		if p.target.session < 2 || binary.LittleEndian.Uint64(p.target.mem[testSeal:]) != hangups {
+		if p.target.session < 2 || binary.LittleEndian.Uint64(p.target.mem[testSeal:]) != hangupDrains {
 			t.Errorf("%d sessions, last seal %d", p.target.session, binary.LittleEndian.Uint64(p.target.mem[testSeal:]))
 		}
 	})

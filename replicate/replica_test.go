@@ -279,8 +279,8 @@ func randomRanges(rng *rand.Rand) []pmem.Range {
 	return rs
 }
 
-// hangups is how many drains drainsThroughHangups starts.
-const hangups = 200
+// hangupDrains is how many drains drainsThroughHangups starts.
+const hangupDrains = 200
 
 // drainsThroughHangups starts drains while the target hangs up again and again, and closes the replica. Each drain is reported without error and in order, and the
 // target has its bytes.
@@ -288,11 +288,11 @@ func (p *pair) drainsThroughHangups(t *testing.T, seed uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	started, seen := uint64(0), uint64(0)
-	for seen < hangups {
+	for seen < hangupDrains {
 		if rng.IntN(20) == 0 {
 			p.target.hangUp()
 		}
-		if started < hangups && started-seen < MaxInFlight {
+		if started < hangupDrains && started-seen < MaxInFlight {
 			started++
 			at := 16384 + 4096*started
 			binary.LittleEndian.PutUint64(p.region.Bytes()[at:], started)
@@ -304,7 +304,7 @@ func (p *pair) drainsThroughHangups(t *testing.T, seed uint64) {
 	}
 	must(t, p.Close(t.Context()))
 	p.target.hangUp()
-	for seq := range uint64(hangups) {
+	for seq := range uint64(hangupDrains) {
 		if got := binary.LittleEndian.Uint64(p.target.mem[16384+4096*(seq+1):]); got != seq+1 {
 			t.Fatalf("drain %d was reported, the target has %d", seq+1, got)
 		}

@@ -21,6 +21,23 @@ const (
 	fsdaxEnv = "PMEMFS_FSDAX"
 )
 
+// onFSDAX is a part of size bytes on the DAX file system that the environment names, with a pool in it.
+func onFSDAX(t *testing.T, size uint64) poolset.Part {
+	t.Helper()
+	dir := os.Getenv(fsdaxEnv)
+	if dir == "" {
+		t.Skipf("%s names no directory", fsdaxEnv)
+	}
+	dir, err := os.MkdirTemp(dir, "pool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	part := poolset.Part{Path: filepath.Join(dir, "first"), Size: size, Line: 2}
+	madeOf(t, setOf(part), CreateOptions{})
+	return part
+}
+
 // device is the Device DAX that the environment names, all zero, as a part of AUTO size.
 func device(t *testing.T) (poolset.Part, nvdimm.Device) {
 	t.Helper()
@@ -190,17 +207,7 @@ func TestDevice_LockedUnderEachName(t *testing.T) {
 // A pool on a file of a DAX file system grows by a device, and the region shows both.
 func TestDevice_Growth(t *testing.T) {
 	part, d := device(t)
-	dir := os.Getenv(fsdaxEnv)
-	if dir == "" {
-		t.Skipf("%s names no directory", fsdaxEnv)
-	}
-	dir, err := os.MkdirTemp(dir, "pool")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	first := poolset.Part{Path: filepath.Join(dir, "first"), Size: d.Align * 2, Line: 2}
-	madeOf(t, setOf(first), CreateOptions{})
+	first := onFSDAX(t, d.Align*2)
 	p, err := Open(setOf(first), OpenOptions{Role: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -245,18 +252,8 @@ func TestDevice_Growth(t *testing.T) {
 // A device that holds data cannot be what a pool grows by.
 func TestDevice_GrowthRefusesData(t *testing.T) {
 	part, d := device(t)
-	dir := os.Getenv(fsdaxEnv)
-	if dir == "" {
-		t.Skipf("%s names no directory", fsdaxEnv)
-	}
+	first := onFSDAX(t, d.Align*2)
 	madeOf(t, setOf(part), CreateOptions{})
-	dir, err := os.MkdirTemp(dir, "pool")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	first := poolset.Part{Path: filepath.Join(dir, "first"), Size: d.Align * 2, Line: 2}
-	madeOf(t, setOf(first), CreateOptions{})
 	p, err := Open(setOf(first), OpenOptions{Role: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -137,3 +137,16 @@ sqlite_check() {
 	said_=$(sqlite3 "$1" "pragma integrity_check; select count(*) from t;" | tr '\n' ' ')
 	[ "$said_" = "ok 40 " ] || fail "sqlite says: $said_"
 }
+
+# fail_over: work on the mounted pool, all of it acknowledged; its initiator is killed in the middle of an append loop. The replica is promoted and mounted, and has everything.
+fail_over() {
+	sqlite_make /mnt/pool/data.db
+	workload msync /mnt/pool/mapped first
+	append_until 100 /mnt/pool/records /tmp/acked
+	kill_mount
+	append_fails
+	promote_and_mount
+	workload check-append /mnt/replica/records /tmp/acked
+	workload check-msync /mnt/replica/mapped first
+	sqlite_check /mnt/replica/data.db
+}

@@ -20,14 +20,6 @@ start_target
 make_pool
 mount_pool
 uses_method
-sqlite_make /mnt/pool/data.db
-workload msync /mnt/pool/mapped first
-append_until 100 /mnt/pool/records /tmp/acked
-kill_mount
-append_fails
-promote_and_mount
-workload check-append /mnt/replica/records /tmp/acked
-workload check-msync /mnt/replica/mapped first
-sqlite_check /mnt/replica/data.db
+fail_over
 refuses "promoted elsewhere at term" mount_pool
 umount_and_check

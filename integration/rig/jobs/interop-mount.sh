@@ -28,13 +28,5 @@ start_target
 make_pool
 mount_pool
 status_has "InSync.*over $([ "$siw" = A ] && echo ibverbs || echo iwarp)" || fail "another status: $(cat /tmp/status.log)"
-sqlite_make /mnt/pool/data.db
-workload msync /mnt/pool/mapped first
-append_until 100 /mnt/pool/records /tmp/acked
-kill_mount
-append_fails
-promote_and_mount
-workload check-append /mnt/replica/records /tmp/acked
-workload check-msync /mnt/replica/mapped first
-sqlite_check /mnt/replica/data.db
+fail_over
 umount_and_check
