@@ -2,6 +2,7 @@ package tree
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/pmemfs/pmemfs/fs/volume/layout"
 )
@@ -97,19 +98,34 @@ func putChild(v []byte, off, birth uint64) {
 	binary.LittleEndian.PutUint64(v[8:], birth)
 }
 
-// upper is the number of slots whose key is at most k.
+// stride is the distance of the slots that upper looks at first: near the square root of what a full inner node has.
+const stride = 12
+
+// upper is the number of slots whose key is at most k, 0 to count.
+//
+// In a large pool most nodes are in no cache of the processor, and a search waits for memory. So upper asks for much at once rather than for little
+// again and again as a binary search does: first every stride-th key, then all keys between two of those. Within either step no load depends on
+// another one, nor any branch on what was loaded, so that the waiting times overlap.
 func (nd node) upper(k Key) int {
-	lo, hi := 0, nd.count()
-	for lo < hi {
-		mid := int(uint(lo+hi) / 2)
-		s := nd.slot(mid)
-		if h := binary.LittleEndian.Uint64(s); h < k.Hi || h == k.Hi && binary.LittleEndian.Uint64(s[8:]) <= k.Lo {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
+	n := nd.count()
+	past := 0
+	for i := stride - 1; i < n; i += stride {
+		past += nd.atMost(i, k)
 	}
-	return lo
+	from := past * stride
+	i := from
+	for end := min(from+stride-1, n); from < end; from++ {
+		i += nd.atMost(from, k)
+	}
+	return i
+}
+
+// atMost is 1 if the key of slot i is at most k, else 0: without a branch, see upper.
+func (nd node) atMost(i int, k Key) int {
+	s := nd[slotsOff+i*slotSize:][:slotSize]
+	_, less := bits.Sub64(k.Lo, binary.LittleEndian.Uint64(s[8:]), 0)
+	_, less = bits.Sub64(k.Hi, binary.LittleEndian.Uint64(s), less)
+	return 1 - int(less)
 }
 
 // find is the slot of k if found, else the slot that k would get.
