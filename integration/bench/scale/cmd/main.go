@@ -18,7 +18,7 @@ import (
 func main() {
 	files := flag.Int("files", 10_000_000, "files of the large pool")
 	sample := flag.Int("sample", 1_000_000, "files looked at, in each of two pools")
-	dir := flag.String("dir", "/dev/shm", "where the pools are made: a file system in memory")
+	dir := flag.String("dir", "", "where the pools are made, a file system in memory; none: a tmpfs with pages of 2 MiB is mounted for them")
 	flag.Parse()
 	r := &run{files: *files, sample: *sample, seed: uint64(time.Now().UnixNano())}
 	r.rnd = rand.New(rand.NewPCG(r.seed, 0))
@@ -46,6 +46,15 @@ func (r *run) all(parent string) error {
 	if err != nil {
 		return err
 	}
+	kind := parent
+	if parent == "" {
+		memory, unmount, err := mountMemory()
+		if err != nil {
+			return err
+		}
+		defer unmount()
+		parent, kind = memory, "a tmpfs with pages of 2 MiB"
+	}
 	dir, err := os.MkdirTemp(parent, "pmemfs-scale-")
 	if err != nil {
 		return err
@@ -53,7 +62,7 @@ func (r *run) all(parent string) error {
 	defer os.RemoveAll(dir)
 	r.stage = &stage.Stage{Dir: dir, Bin: bin, Durability: "memory"}
 	defer r.stage.Close()
-	fmt.Printf("%s; %d files; pools in %s; seed %d\n\n", machine(), r.files, parent, r.seed)
+	fmt.Printf("%s; %d files; pools in %s; seed %d\n\n", machine(), r.files, kind, r.seed)
 	if err := r.measure(); err != nil {
 		return fmt.Errorf("%w\n%s", err, r.stage.Logs())
 	}
