@@ -240,6 +240,52 @@ func TestPeerVanishes(t *testing.T) {
 	b.close(t)
 }
 
+// TestPeerSilent: the peer's machine falls silent in the middle of a connection over TCP, which says nothing for a quarter of an hour. A wait ends at its own time or by Close, and
+// Close flushes what is outstanding and waits for no peer. Over InfiniBand and RoCE the device gives up by itself (TestPeerVanishes).
+func TestPeerSilent(t *testing.T) {
+	if !isSIW(t) {
+		return
+	}
+	a, b := pair(t, 1<<20)
+	defer b.close(t)
+	defer command(t, "ip", "link", "set", "lo", "up")
+	a.receive(t, 3)
+	b.receive(t, 3)
+	command(t, "ip", "link", "set", "lo", "down") // both ends have the same address
+
+	read := a.write(b, 64)
+	read.Op = verbs.OpRead
+	batch := []verbs.SendWR{read} // its answer never comes, and what is behind it completes after it
+	for range 8 {
+		batch = append(batch, a.write(b, 1<<20)) // more than the socket takes
+	}
+	if err := a.qp.PostSend(batch); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := a.cq.Wait(300 * time.Millisecond); !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("a wait for a silent peer: %v", err)
+	}
+	if d := time.Since(begin); d > 2*time.Second {
+		t.Errorf("a wait of 0.3 s took %v", d)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- a.cq.Wait(patience) }()
+	time.Sleep(50 * time.Millisecond)
+	begin = time.Now()
+	if err := a.qp.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d > 3*time.Second {
+		t.Errorf("Close took %v", d)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("the wait that Close ends: %v", err)
+	}
+	a.rest(t, len(batch)+3)
+	a.close(t)
+}
+
 // TestNotReadyIsRetried: a peer that may have to wait for a page answers that it is not ready, and then gets the message again, some times. A
 // missing receive shows how often.
 func TestNotReadyIsRetried(t *testing.T) {

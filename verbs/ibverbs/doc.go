@@ -15,8 +15,9 @@
 //
 // The completion channel, the channel of the connection manager and that of asynchronous events are descriptors in the runtime's poller, so
 // no thread sleeps in C for long. What can block there: destroying a queue pair, region or connection, until the kernel
-// lets go of it; and on iWARP rdma_connect, while TCP connects. Connect returns in time all the same, and Close of the queue
-// pair waits for the kernel.
+// lets go of it; and with siw rdma_connect, while TCP connects. Connect returns in time all the same, and Close of the queue
+// pair waits for the kernel: two minutes, if a firewall drops what goes to the port (net.ipv4.tcp_syn_retries). An established connection whose peer falls silent
+// is closed at once.
 //
 // # Connections
 //

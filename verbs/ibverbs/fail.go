@@ -168,6 +168,8 @@ func (q *qp) retire(k *queue) {
 	switch r := k.at(k.head); {
 	case r.status != C.IBV_WC_SUCCESS:
 		q.retireFailed(k, r)
+	case k.failed: // siw has completed a Write before a Read in front of it, which failed
+		q.flush(k)
 	case !r.signaled:
 		k.head++
 		k.account.Skip()
@@ -179,6 +181,7 @@ func (q *qp) retire(k *queue) {
 }
 
 func (q *qp) retireFailed(k *queue, r *request) {
+	k.failed = true
 	status, cause := statusOf(r.op, r.status, r.vendor)
 	if status == verbs.StatusFlushed {
 		q.fail(verbs.StatusPeer, errFlushed)

@@ -45,6 +45,7 @@ type queue struct {
 	account            *cq.Account
 	ring               []request
 	head, tail, device uint32
+	failed             bool // a request has completed with an error
 }
 
 func (k *queue) at(seq uint32) *request { return &k.ring[seq%uint32(len(k.ring))] }

@@ -63,6 +63,29 @@ func TestBereaved(t *testing.T) {
 	}
 }
 
+// siw completes a Write before a Read in front of it. When that fails, the Write has not succeeded either.
+func TestNothingSucceedsBehindAFailure(t *testing.T) {
+	const flushed = 5 // IBV_WC_WR_FLUSH_ERR
+	q, c := bare(t)
+	q.state = stateConnected
+	q.sq.account.Take(2)
+	*q.sq.at(0) = request{id: 1, op: verbs.OpRead, signaled: true, reported: true, done: true, status: flushed}
+	*q.sq.at(1) = request{id: 2, op: verbs.OpWrite, signaled: true, reported: true, done: true}
+	q.sq.tail, q.sq.device = 2, 2
+	q.retire(&q.sq)
+	q.retire(&q.sq)
+	var wcs [4]verbs.WC
+	n, err := c.Poll(wcs[:])
+	if err != nil || n != 2 {
+		t.Fatalf("%d completions, %v", n, err)
+	}
+	for i, want := range []verbs.Status{verbs.StatusPeer, verbs.StatusFlushed} {
+		if w := wcs[i]; w.Status != want || w.ID != uint64(i+1) {
+			t.Errorf("completion %d is %+v, want %v", i, w, want)
+		}
+	}
+}
+
 // Close calls a connection in the making off, and does not free what that uses before it has ended.
 func TestCloseWaitsForAnAttempt(t *testing.T) {
 	q, _ := bare(t)
