@@ -1,11 +1,13 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,15 +33,12 @@ type boot struct {
 	tasks []task
 }
 
-// boots groups the tasks that are to be run.
+// boots groups the tasks that are to be run. Those that may take the longest come first, so that none is alone at the end.
 func boots(all []task) []boot {
 	var list []boot
 	index := map[string]int{}
 	for _, t := range all {
 		name := t.job.boot
-		if t.job.guests == 2 { // a guest of its own for each run
-			name = strings.ReplaceAll(t.String(), " ", "-")
-		}
 		if t.missing != "" {
 			continue
 		}
@@ -51,7 +50,16 @@ func boots(all []task) []boot {
 		}
 		list[i].tasks = append(list[i].tasks, t)
 	}
+	slices.SortStableFunc(list, func(a, b boot) int { return cmp.Compare(b.limit(), a.limit()) })
 	return list
+}
+
+// limit is what all runs of the boot may take.
+func (b boot) limit() (sum time.Duration) {
+	for _, t := range b.tasks {
+		sum += t.job.limit
+	}
+	return sum
 }
 
 // machines makes the guests of a boot, with the lists of what they have to run.
@@ -102,7 +110,7 @@ func (b boot) run(ctx context.Context, ms []*machine, report func(result), note 
 	}
 	for i, t := range b.tasks {
 		start := time.Now()
-		trouble := b.await(ctx, ms, strconv.Itoa(i)+".rc", t.job.limit+slack)
+		trouble := b.await(ctx, ms, strconv.Itoa(i)+".rc", t.job.limit+slack, note)
 		r := result{task: t, seconds: time.Since(start).Seconds()}
 		if trouble != "" {
 			r = b.lost(t, trouble, ms)
@@ -111,7 +119,7 @@ func (b boot) run(ctx context.Context, ms []*machine, report func(result), note 
 		}
 		report(r)
 	}
-	b.await(ctx, ms, "dmesg", slack)
+	b.await(ctx, ms, "dmesg", slack, note)
 	return ctx.Err()
 }
 
@@ -120,12 +128,11 @@ func (b boot) run(ctx context.Context, ms []*machine, report func(result), note 
 func (b boot) start(ctx context.Context, ms []*machine, note func(string)) (trouble string, err error) {
 	for try := range starts {
 		for _, m := range ms {
-			m.life = 0
 			if err := m.power(ctx); err != nil {
 				return "", err
 			}
 		}
-		if trouble = b.await(ctx, ms, "ready", bootTimeout); trouble == "" || ctx.Err() != nil || try == starts-1 {
+		if trouble = b.await(ctx, ms, "ready", bootTimeout, note); trouble == "" || ctx.Err() != nil || try == starts-1 {
 			break
 		}
 		for _, m := range ms {
@@ -140,12 +147,12 @@ func (b boot) start(ctx context.Context, ms []*machine, note func(string)) (trou
 func (r result) text() string { return r.failure + "\n" + r.output }
 
 // await waits until every guest has written the named file, and serves their requests meanwhile. It returns what went wrong.
-func (b boot) await(ctx context.Context, ms []*machine, name string, d time.Duration) string {
+func (b boot) await(ctx context.Context, ms []*machine, name string, d time.Duration, note func(string)) string {
 	for end := time.Now().Add(d); ; {
 		missing := ""
 		for _, m := range ms {
-			if err := m.obey(ctx, filepath.Join(m.share.work, b.name, "cut."+m.sides)); err != nil {
-				return err.Error()
+			if trouble := b.obey(ctx, m, note); trouble != "" {
+				return trouble
 			}
 			if _, err := os.Stat(m.path(name)); err == nil {
 				continue
@@ -167,16 +174,21 @@ func (b boot) await(ctx context.Context, ms []*machine, name string, d time.Dura
 	}
 }
 
-// obey cuts the power of a guest if one asks for it, and gives it back.
-func (m *machine) obey(ctx context.Context, request string) error {
-	if err := os.Remove(request); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
+// obey cuts the power of a guest if one asks for it, and gives it back. It returns when the guest is there again, or what went wrong.
+func (b boot) obey(ctx context.Context, m *machine, note func(string)) (trouble string) {
+	err := os.Remove(filepath.Join(m.share.work, b.name, "cut."+m.sides))
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
 	}
 	m.cut()
-	return m.power(ctx)
+	if err := errors.Join(err, os.Remove(m.path("ready"))); err != nil {
+		return err.Error()
+	}
+	trouble, err = b.start(ctx, []*machine{m}, note)
+	if err != nil {
+		return err.Error()
+	}
+	return trouble
 }
 
 // verdict reads what the guests said about run i.

@@ -17,32 +17,67 @@ echo start >> "$dir/starts"
 exec sleep 60
 `
 
-func TestStart_TriesAgain(t *testing.T) {
-	path := t.TempDir()
+// fakeGuest comes up at the start with the number good.
+func fakeGuest(t *testing.T, good string) *machine {
+	path, work := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, qemu), []byte(fakeQemu), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", path+":"+os.Getenv("PATH"))
+	m := &machine{boot: "b", sides: "AB", dir: filepath.Join(work, "b", "AB"), cpus: 1, share: share{work: work}}
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.path("good"), []byte(good), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestStart_TriesAgain(t *testing.T) {
 	for good, want := range map[string]bool{"1": true, "3": true, "4": false} {
-		work := t.TempDir()
-		m := &machine{boot: "b", sides: "AB", dir: filepath.Join(work, "b", "AB"), cpus: 1, share: share{work: work}}
-		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(m.path("good"), []byte(good), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		m := fakeGuest(t, good)
 		var notes []string
 		trouble, err := boot{name: "b"}.start(context.Background(), []*machine{m}, func(text string) { notes = append(notes, text) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if up := trouble == ""; up != want || m.life != 1 {
-			t.Errorf("good at start %s: trouble %q, life %d", good, trouble, m.life)
+		if up := trouble == ""; up != want {
+			t.Errorf("good at start %s: trouble %q", good, trouble)
 		}
 		if n := len(notes); n != int(good[0]-'1') && want || n > 0 && !strings.Contains(notes[0], "panic at start 1") {
 			t.Errorf("good at start %s: notes %q", good, notes)
 		}
 		m.cut()
 	}
+}
+
+// A guest whose power is cut comes up again, at the second try if need be.
+func TestObey(t *testing.T) {
+	m := fakeGuest(t, "1")
+	b := boot{name: "b"}
+	note := func(string) {}
+	if trouble, err := b.start(t.Context(), []*machine{m}, note); trouble != "" || err != nil {
+		t.Fatal(trouble, err)
+	}
+	defer m.cut()
+	if trouble := b.obey(t.Context(), m, note); trouble != "" || m.starts(t) != 1 {
+		t.Errorf("nobody asked: %q, %d starts", trouble, m.starts(t))
+	}
+	for name, text := range map[string]string{m.path("good"): "3", filepath.Join(m.share.work, "b", "cut.AB"): ""} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if trouble := b.obey(t.Context(), m, note); trouble != "" || m.starts(t) != 3 {
+		t.Errorf("after the cut: %q, %d starts", trouble, m.starts(t))
+	}
+}
+
+func (m *machine) starts(t *testing.T) int {
+	text, err := os.ReadFile(m.path("starts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
 }

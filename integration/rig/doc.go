@@ -10,7 +10,7 @@
 //
 //	# job: one line that says what it shows
 //	# run: device=rxe pool=devdax     one run with these variables; one such line per run, none for a single run without variables
-//	# build: NAME PACKAGE             go build; NAME is in the PATH of the guest. Repeatable
+//	# build: NAME PACKAGE             go build; NAME, as go calls it, is in the PATH of the guest. Repeatable
 //	# test: NAME PACKAGE              the same with go test -c
 //	# tags: TAG,TAG                   build tags of what the job builds
 //	# time: 60s                       limit of one run; default 60s, in the time of a guest that is emulated
@@ -23,9 +23,9 @@
 // # What a script finds
 //
 // guest/lib.sh and guest/pool.sh are loaded before it and document their functions: hosts (two network namespaces A and B, 10.8.0.1 and 10.8.0.2, a veth between them, and an RDMA device of type
-// $device in each), on, within, fsdax, devdax, fail; start_target, make_pool, mount_pool, promote_and_mount and so on. The source tree is at /src, read-only. The programs are in the PATH, Debian's perftest, rdma-core, iproute2, ndctl, sqlite3,
+// $device in each), on, within, fsdax, devdax, fail; start_target, make_pool, mount_pool, promote_and_mount and so on. The source tree is at /src, read-only. The programs are in the PATH, Debian's perftest, rdma-core, iproute2, sqlite3,
 // strace and util-linux too. Each side has an NVDIMM in fs-DAX and one in Device DAX mode. What a run leaves behind (processes, mounts, devices, namespaces) is removed after it.
 //
-// With two guests the script runs in each, with $sides=A or B, and `sync NAME` waits for the other. `cut A` has the host kill that guest's qemu, which for the guest is a loss of
-// power, and start it again on the same NVDIMMs with $life=2. What the CPU caches held is not lost that way: a missing flush is seen by integration/crash, not here.
+// With two guests the script runs in each, with $sides=A or B, and `sync NAME` waits for the other. `cut_power A` has the host kill that guest's qemu, which for the guest is a loss of
+// power, and start it again on the same NVDIMMs; the run goes on in it with $life=2. `between NAME` is a file that both see. What the CPU caches held is not lost that way: a missing flush is seen by integration/crash, not here.
 package rig

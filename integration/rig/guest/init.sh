@@ -1,7 +1,10 @@
 #!/bin/sh
 # The first process of the guest. It gets the kernel's file systems and the host's shared directories, and runs what the list of this guest says, one run after the
-# other. All that it tells the host is files below /host: ready, N.out and N.rc of each run N, dmesg. The kernel's command line gives boot, life and sides (AB, A or B).
+# other. All that it tells the host is files below /host: ready, N.out and N.rc of each run N, dmesg. The kernel's command line gives boot and sides (AB, A or B). After a loss of
+# power it goes on with the run that was under way, in its next life.
 export PATH=/programs:/usr/bin HOME=/root
+# The applet starts faster than the program of util-linux, which the jobs have.
+mount() { busybox mount "$@"; }
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -19,20 +22,27 @@ share programs /programs ro,cache=loose
 share source /src ro,cache=loose
 dir=/host/$boot/$sides
 
+unset -f mount
+
 . /lib.sh
 # siw is not in every guest, and a name that is built into the kernel is no module.
 for module in nfit nd_pmem dax_pmem device_dax ext4 fuse veth virtio_net ib_uverbs rdma_ucm rdma_rxe siw; do modprobe "$module" 2>/dev/null; done
 ip link set lo up
 ulimit -l unlimited
 prepare_nvdimms > "$dir/nvdimms" 2>&1 || { cat "$dir/nvdimms"; poweroff -f; }
-echo "$(uname -r) ready after $(cut -d' ' -f1 /proc/uptime) s" > "$dir/ready"
+read -r seconds _ < /proc/uptime
+echo "$(uname -r) ready after $seconds s" > "$dir/ready"
 
-while read -r n limit script variables <&3; do
-	(cd /tmp && exec env $variables timeout -k 5 "$limit" sh -eu -c '. /lib.sh; . /pool.sh; trap report EXIT; . "$0"' "/host/jobs/$script") > "$dir/$n.out" 2>&1 < /dev/null 3<&-
+export run life
+while read -r run limit script variables <&3; do
+	[ ! -e "$dir/$run.rc" ] || continue # done in an earlier life
+	echo started >> "$dir/$run.lives"
+	life=$(wc -l < "$dir/$run.lives")
+	(cd /tmp && exec env $variables timeout -k 5 "$limit" sh -eu -c '. /lib.sh; . /pool.sh; trap report EXIT; . "$0"' "/host/jobs/$script") > "$dir/$run.out" 2>&1 < /dev/null 3<&-
 	rc=$?
-	clean >> "$dir/$n.out" 2>&1
-	echo $rc > "$dir/$n.tmp"
-	mv "$dir/$n.tmp" "$dir/$n.rc"
+	clean >> "$dir/$run.out" 2>&1
+	echo $rc > "$dir/$run.tmp"
+	mv "$dir/$run.tmp" "$dir/$run.rc"
 done 3< "$dir/list"
 dmesg > "$dir/dmesg"
 poweroff -f

@@ -43,11 +43,13 @@ background() {
 # hosts: the network of the two sides, and an RDMA device of type $device, if set, on each: rdma_a and rdma_b.
 hosts() {
 	if [ "$sides" = AB ]; then
-		ip netns add A
-		ip netns add B
-		ip link add va mtu 9000 type veth peer name vb mtu 9000
-		ip link set va netns A
-		ip link set vb netns B
+		ip -batch - <<-END # each start of a program takes long in an emulated machine
+			netns add A
+			netns add B
+			link add va mtu 9000 type veth peer name vb mtu 9000
+			link set va netns A
+			link set vb netns B
+		END
 		host A va
 		host B vb
 		[ -z "${device:-}" ] || { rdma_add A; rdma_add B; }
@@ -59,9 +61,11 @@ hosts() {
 
 # host SIDE INTERFACE
 host() {
-	on "$1" ip addr add "$(address "$1")/24" dev "$2"
-	on "$1" ip link set "$2" up
-	on "$1" ip link set lo up
+	on "$1" ip -batch - <<-END
+		addr add $(address "$1")/24 dev $2
+		link set $2 up
+		link set lo up
+	END
 }
 
 # rdma_name SIDE, interface_of SIDE
@@ -106,30 +110,50 @@ prepare_nvdimms() {
 	for side_ in $(echo "$sides" | sed 's/./& /g'); do
 		n_=$(nvdimm "$side_")
 		[ -e "$(devdax "$side_")" ] && continue
-		ndctl create-namespace -f -e "namespace$n_.0" -m fsdax -M mem && ndctl create-namespace -f -e "namespace$((n_ + 1)).0" -m devdax -M mem || return 1
+		namespace "$n_" pfn nd_pmem && namespace $((n_ + 1)) dax dax_pmem && [ -b "$(pmem "$side_")" ] && [ -c "$(devdax "$side_")" ] || return 1
 	done
 }
 
-# cut SIDE: the host takes that guest's power, and gives it again.
-cut() { : > "/host/$boot/cut.$1"; }
+# namespace NUMBER pfn|dax DRIVER: puts an NVDIMM into the mode fsdax or devdax, with what describes its pages in ordinary memory, as "ndctl create-namespace -M mem" does, which takes seconds
+# in an emulated machine (Linux, drivers/nvdimm/pfn_devs.c).
+namespace() {
+	bus_=/sys/bus/nd
+	[ ! -e "$bus_/drivers/nd_pmem/namespace$1.0" ] || echo "namespace$1.0" > "$bus_/drivers/nd_pmem/unbind"
+	seed_=$(cat "$bus_/devices/region$1/$2_seed")
+	cat /proc/sys/kernel/random/uuid > "$bus_/devices/$seed_/uuid" &&
+		echo ram > "$bus_/devices/$seed_/mode" &&
+		echo 2097152 > "$bus_/devices/$seed_/align" &&
+		echo "namespace$1.0" > "$bus_/devices/$seed_/namespace" &&
+		echo "$seed_" > "$bus_/drivers/$3/bind"
+}
 
-# sync NAME: waits for the other guest, which must come to the same place within two minutes.
+# cut_power SIDE: the host takes that guest's power, and gives it again. The request comes by a rename: the host removes it as soon as it sees it, which may be before a guest that
+# creates a file has looked it up again.
+cut_power() {
+	: > "/host/$boot/request"
+	mv "/host/$boot/request" "/host/$boot/cut.$1"
+}
+
+# between NAME: a file of this run that both guests see.
+between() { echo "/host/$boot/$run.$1"; }
+
+# sync NAME: waits for the other guest, which must come to the same place within four minutes: it may have to be started a second time.
 sync() {
-	mkdir -p "/host/$boot/sync"
-	: > "/host/$boot/sync/$1.$sides"
-	within 120 met "$1"
+	: > "$(between "$1.$sides")"
+	within 240 met "$1"
 }
 met() {
-	[ ! -e "/host/$boot/failed" ] || fail "the other side has failed"
-	[ -e "/host/$boot/sync/$1.A" ] && [ -e "/host/$boot/sync/$1.B" ]
+	! has_failed || fail "the other side has failed"
+	[ -e "$(between "$1.A")" ] && [ -e "$(between "$1.B")" ]
 }
+has_failed() { [ -e "$(between failed)" ]; }
 
 # report: after a script has failed, the ends of the logs.
 report() {
 	rc_=$?
 	trap - EXIT
 	if [ $rc_ != 0 ]; then
-		[ "$sides" = AB ] || : > "/host/$boot/failed"
+		[ "$sides" = AB ] || : > "$(between failed)"
 		for log_ in /tmp/*.log; do
 			[ ! -s "$log_" ] || { echo "--- $log_"; tail -n 40 "$log_"; }
 		done
@@ -148,6 +172,7 @@ clean() {
 	done
 	for link_ in rdma_a rdma_b; do [ ! -e "/sys/class/infiniband/$link_" ] || timeout 20 rdma link delete $link_; done
 	rmmod rdma_rxe && modprobe rdma_rxe # a job may have loaded another one
+	[ ! -e /sys/class/net/eth0 ] || ip addr flush dev eth0
 	for netns_ in /run/netns/*; do [ ! -e "$netns_" ] || ip netns delete "${netns_##*/}"; done
 	rm -rf /tmp/* /var/tmp/* /dev/shm/* /run/pmemfs /var/lib/pmemfs /etc/pmemfs/*
 }

@@ -5,8 +5,8 @@
 part() {
 	case $pool in
 	devdax) echo "AUTO $(devdax "$1")" ;;
-	fsdax | disk) echo "64M /mnt/$1/pool" ;;
-	memory) echo "64M /dev/shm/pool.$1" ;;
+	fsdax | disk) echo "32M /mnt/$1/pool" ;;
+	memory) echo "32M /dev/shm/pool.$1" ;;
 	esac
 }
 durability() { if [ "$pool" = memory ]; then echo memory; else echo media; fi; }
