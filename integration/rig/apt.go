@@ -3,11 +3,13 @@ package rig
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -30,9 +32,12 @@ func (e *UnavailableError) Unwrap() error { return e.Cause }
 // apt is an apt configuration of its own: sources, lists, archives and an empty list of installed packages below dir. An update removes the lists of sources
 // that it does not know, hence one directory per set of sources.
 type apt struct {
-	dir    string
-	config string // file, read after the system's
-	fresh  bool   // the lists were fetched by this process
+	dir     string
+	config  string // file, read after the system's
+	sources string // the lines of its list of sources
+
+	mu    sync.Mutex // one program of apt at a time: they lock files, and do not wait for each other
+	fresh bool       // the lists were fetched by this process; protected by mu
 }
 
 // newApt makes the configuration. Each source is "URI SUITE".
@@ -50,7 +55,7 @@ func newApt(dir string, sources []string) (*apt, error) {
 	if err := errors.Join(os.WriteFile(sourceList, []byte(list.String()), 0o644), os.WriteFile(status, nil, 0o644)); err != nil {
 		return nil, err
 	}
-	a := &apt{dir: dir, config: filepath.Join(dir, "apt.conf")}
+	a := &apt{dir: dir, config: filepath.Join(dir, "apt.conf"), sources: list.String()}
 	config := fmt.Sprintf(`Dir::Etc::SourceList %q;
 Dir::Etc::SourceParts "/dev/null";
 Dir::Etc::Preferences "/dev/null";
@@ -67,8 +72,10 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 	return a, os.WriteFile(a.config, []byte(config), 0o644)
 }
 
-// update fetches the lists if they are old. If that fails, older lists will do: what they name may be in the cache.
+// update fetches the lists if they are old, or in any case with force, but once in a process. If that fails, older lists will do: what they name may be in the cache.
 func (a *apt) update(ctx context.Context, force bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	stamp := filepath.Join(a.dir, "updated")
 	info, err := os.Stat(stamp)
 	if err == nil && time.Since(info.ModTime()) < indexAge && !force || a.fresh {
@@ -76,7 +83,10 @@ func (a *apt) update(ctx context.Context, force bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, indexTimeout)
 	defer cancel()
-	if _, updateErr := a.run(ctx, a.dir, "apt-get", "-q", "-o", "APT::Update::Error-Mode=any", "update"); updateErr != nil {
+	if err := os.RemoveAll(a.answers()); err != nil {
+		return err
+	}
+	if _, updateErr := a.command(ctx, a.dir, "apt-get", "-q", "-o", "APT::Update::Error-Mode=any", "update"); updateErr != nil {
 		if err == nil && !force {
 			return nil
 		}
@@ -86,16 +96,48 @@ func (a *apt) update(ctx context.Context, force bool) error {
 	return os.WriteFile(stamp, nil, 0o644)
 }
 
+// isFresh reports whether there can be no newer lists.
+func (a *apt) isFresh() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fresh
+}
+
+// answers is where ask keeps what it was told about the present lists.
+func (a *apt) answers() string { return filepath.Join(a.dir, "answers") }
+
+// ask returns what an apt program says about the lists. It takes a second to look through them, so an answer is kept until there are others.
+func (a *apt) ask(ctx context.Context, program string, args ...string) (string, error) {
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{a.sources, program}, args...), "\x00")))
+	kept := filepath.Join(a.answers(), fmt.Sprintf("%x", sum[:12]))
+	if text, err := os.ReadFile(kept); err == nil {
+		return string(text), nil
+	}
+	out, err := a.run(ctx, "", program, args...)
+	if err != nil {
+		return "", &UnavailableError{err}
+	}
+	partial := kept + ".partial"
+	return out, errors.Join(os.MkdirAll(a.answers(), 0o755), os.WriteFile(partial, []byte(out), 0o644), os.Rename(partial, kept))
+}
+
 // run runs an apt program with this configuration and returns what it printed.
 func (a *apt) run(ctx context.Context, dir, program string, args ...string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.command(ctx, dir, program, args...)
+}
+
+// command does it. The lock is held.
+func (a *apt) command(ctx context.Context, dir, program string, args ...string) (string, error) {
 	return run(ctx, dir, nil, program, append([]string{"-c", a.config}, args...)...)
 }
 
 // version is the newest version of a package in a suite.
 func (a *apt) version(ctx context.Context, pkg, suite string) (string, error) {
-	out, err := a.run(ctx, "", "apt-cache", "madison", pkg)
+	out, err := a.ask(ctx, "apt-cache", "madison", pkg)
 	if err != nil {
-		return "", &UnavailableError{err}
+		return "", err
 	}
 	for line := range strings.Lines(out) { // "name | version | uri suite/component arch Packages", newest first
 		f := strings.Split(line, "|")
@@ -108,9 +150,9 @@ func (a *apt) version(ctx context.Context, pkg, suite string) (string, error) {
 
 // depends are the names in the Depends field of one version of a package.
 func (a *apt) depends(ctx context.Context, pkg, version string) ([]string, error) {
-	out, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", pkg+"="+version)
+	out, err := a.ask(ctx, "apt-cache", "show", "--no-all-versions", pkg+"="+version)
 	if err != nil {
-		return nil, &UnavailableError{err}
+		return nil, err
 	}
 	var names []string
 	for sc := bufio.NewScanner(strings.NewReader(out)); sc.Scan(); {
@@ -126,9 +168,9 @@ func (a *apt) depends(ctx context.Context, pkg, version string) ([]string, error
 // closure names the archives (name_version_arch.deb) of packages and of everything they depend on.
 func (a *apt) closure(ctx context.Context, suite string, pkgs ...string) ([]string, error) {
 	none := "Dir::Cache::Archives=" + filepath.Join(a.dir, "none") // apt leaves out what it has
-	out, err := a.run(ctx, "", "apt-get", append([]string{"install", "-o", none, "-qq", "-y", "--no-install-recommends", "--print-uris", "-t", suite}, pkgs...)...)
+	out, err := a.ask(ctx, "apt-get", append([]string{"install", "-o", none, "-qq", "-y", "--no-install-recommends", "--print-uris", "-t", suite}, pkgs...)...)
 	if err != nil {
-		return nil, &UnavailableError{err}
+		return nil, err
 	}
 	var names []string
 	for line := range strings.Lines(out) { // 'uri' file size hash
@@ -142,19 +184,24 @@ func (a *apt) closure(ctx context.Context, suite string, pkgs ...string) ([]stri
 	return names, nil
 }
 
-// fetchClosure downloads them. apt goes on where an earlier try ended, and checks the hash of each.
-func (a *apt) fetchClosure(ctx context.Context, suite string, pkgs ...string) ([]string, error) {
+// fetchClosure downloads them into a directory that is called to. apt goes on where an earlier try ended, and checks the hash of each.
+func (a *apt) fetchClosure(ctx context.Context, to, suite string, pkgs ...string) ([]string, error) {
 	names, err := a.closure(ctx, suite, pkgs...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
-	if _, err := a.run(ctx, a.dir, "apt-get", append([]string{"install", "-q", "-y", "--no-install-recommends", "--download-only", "-t", suite}, pkgs...)...); err != nil {
+	archives := filepath.Join(a.dir, "cache", to)
+	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
+		return nil, err
+	}
+	options := []string{"install", "-o", "Dir::Cache::Archives=" + archives, "-q", "-y", "--no-install-recommends", "--download-only", "-t", suite}
+	if _, err := a.run(ctx, a.dir, "apt-get", append(options, pkgs...)...); err != nil {
 		return nil, &UnavailableError{err}
 	}
 	for i, n := range names {
-		names[i] = filepath.Join(a.dir, "cache/archives", n)
+		names[i] = filepath.Join(archives, n)
 	}
 	return names, nil
 }

@@ -61,7 +61,7 @@ func buildDrivers(ctx context.Context, c *cache, a *apt, k *kernel) (d drivers, 
 // driversRoot unpacks headers, compiler and source.
 func driversRoot(ctx context.Context, a *apt, k *kernel, root string) error {
 	tools := []string{"binutils", "make", "bash", "coreutils", "sed", "grep", "mawk", "findutils", "diffutils", "dash", "perl-base"}
-	debs, err := a.fetchClosure(ctx, k.release.suite, append(tools, "linux-headers-"+k.name)...)
+	debs, err := a.fetchClosure(ctx, "drivers", k.release.suite, append(tools, "linux-headers-"+k.name)...)
 	if err != nil {
 		return err
 	}

@@ -28,10 +28,16 @@ type job struct {
 	measures bool // it prints figures, and is made only when somebody asks for it
 }
 
-// program is something that is built for the guest.
+// program is something that is built for the guest. Its name is the one that go gives it.
 type program struct {
-	name, pkg, tags string
-	test            bool
+	name, pkg string
+	recipe
+}
+
+// recipe is how programs are built.
+type recipe struct {
+	tags string
+	test bool
 }
 
 // loadJobs parses all jobs, in the order of their names.
@@ -105,7 +111,15 @@ func (j *job) set(key, value string) (err error) {
 		if len(words) != 2 {
 			return fmt.Errorf("want the name of a program and a package")
 		}
-		j.programs = append(j.programs, program{name: words[0], pkg: words[1], test: key == "test"})
+		p := program{words[0], words[1], recipe{test: key == "test"}}
+		name := path.Base(p.pkg)
+		if p.test {
+			name += ".test"
+		}
+		if p.name != name {
+			return fmt.Errorf("go calls it %s", name)
+		}
+		j.programs = append(j.programs, p)
 	case "time":
 		j.limit, err = time.ParseDuration(value)
 	case "boot":

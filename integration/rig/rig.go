@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run it as root: it unpacks packages and compiles in a root of its own")
 	}
-	for _, p := range []string{qemu, "apt-get", "dpkg-deb", "depmod", "xz", "zstd", "unshare"} {
+	for _, p := range []string{qemu, "apt-get", "dpkg-deb", "depmod", "strip", "xz", "zstd", "unshare"} {
 		if _, err := exec.LookPath(p); err != nil {
 			return &UnavailableError{fmt.Errorf("%w: run \"make deps-rdma\"", err)}
 		}
@@ -108,11 +108,10 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 		return nil, err
 	}
 	step := time.Now()
-	if err := buildPrograms(ctx, o.Source, s.programs, g.root, all); err != nil {
-		return nil, err
-	}
 	image := filepath.Join(work, "initramfs")
-	if err := writeImage(ctx, image, g.root, g.kernel, g.drivers); err != nil {
+	written := make(chan error, 1)
+	go func() { written <- writeImage(ctx, image, g.root, g.kernel, g.drivers) }()
+	if err := errors.Join(buildPrograms(ctx, o.Source, s.programs, g.root, all), <-written); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(o.Out, "built programs and guest in %.1f s\n", time.Since(step).Seconds())
@@ -139,8 +138,8 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 	places := make(chan struct{}, parallelBoots)
 	var wg sync.WaitGroup
 	for i, b := range list {
+		places <- struct{}{}
 		wg.Go(func() {
-			places <- struct{}{}
 			defer func() { <-places }()
 			ms, err := b.machines(filepath.Join(g.kernel.dir, "vmlinux"), image, s)
 			if err == nil {
@@ -207,7 +206,7 @@ func prepare(ctx context.Context, o Options) (*guest, error) {
 	return g, err
 }
 
-// assemble gets kernel, userland and drivers.
+// assemble gets userland, kernel and drivers. To compile the drivers takes as long as to fetch all that is fetched, so the userland is made beside it.
 func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error) {
 	main, security, err := mirrors(ctx)
 	if err != nil {
@@ -225,29 +224,35 @@ func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error
 		}
 	}
 	g := &guest{devices: r.devices}
-	err = withLists(ctx, trixie, func() (err error) {
-		g.root, err = userland(ctx, c, trixie)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = withLists(ctx, from, func() (err error) {
+	made := make(chan error, 1)
+	go func() {
+		made <- withLists(ctx, trixie, func() (err error) {
+			g.root, err = userland(ctx, c, trixie)
+			return err
+		})
+	}()
+	err = g.getKernel(ctx, c, o, from, r)
+	return g, errors.Join(err, <-made)
+}
+
+// getKernel gets the kernel and its drivers.
+func (g *guest) getKernel(ctx context.Context, c *cache, o Options, from *apt, r release) error {
+	err := withLists(ctx, from, func() (err error) {
 		g.kernel, err = findKernel(ctx, c, from, r)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = withLists(ctx, from, func() (err error) {
 		g.drivers, err = buildDrivers(ctx, c, from, g.kernel)
 		return err
 	})
-	if err != nil && !o.Require && !old {
+	if err != nil && !o.Require && r.name == newest.name {
 		c.log("siw could not be built: %v", err)
 		g.devices, err = []string{"rxe"}, nil
 	}
-	return g, err
+	return err
 }
 
 // withLists does something that needs the package lists. Lists that name what the mirror no longer has are fetched again, once.
@@ -257,7 +262,7 @@ func withLists(ctx context.Context, a *apt, do func() error) error {
 	}
 	err := do()
 	var unavailable *UnavailableError
-	if !errors.As(err, &unavailable) || a.fresh {
+	if !errors.As(err, &unavailable) || a.isFresh() {
 		return err
 	}
 	if err := a.update(ctx, true); err != nil {

@@ -43,27 +43,27 @@ func TestJobs_AllParse(t *testing.T) {
 }
 
 func TestParseJob(t *testing.T) {
-	j, err := parseJob("name", "# job: shows it\n# run: device=rxe pool=devdax\n# run: device=siw\n# build: p ./cmd/p\n# test: q ./q\n# tags: x\n# time: 90s\n# guests: 2\n\n# time: 1s\n")
+	j, err := parseJob("name", "# job: shows it\n# run: device=rxe pool=devdax\n# run: device=siw\n# build: p ./cmd/p\n# test: q.test ./q\n# tags: x\n# time: 90s\n# guests: 2\n\n# time: 1s\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if j.about != "shows it" || len(j.runs) != 2 || j.limit != 90*time.Second || j.guests != 2 || j.boot != "name" {
 		t.Errorf("got %+v", j)
 	}
-	if want := []program{{"p", "./cmd/p", "x", false}, {"q", "./q", "x", true}}; !slices.Equal(j.programs, want) {
+	if want := []program{{"p", "./cmd/p", recipe{"x", false}}, {"q.test", "./q", recipe{"x", true}}}; !slices.Equal(j.programs, want) {
 		t.Errorf("programs %v, want %v", j.programs, want)
 	}
 	all := tasks([]job{j}, []string{"siw"}, func(string) bool { return true })
 	if len(all) != 2 || all[0].String() != "name rxe devdax" || all[0].missing == "" || all[1].missing != "" {
 		t.Errorf("tasks %v", all)
 	}
-	if b := boots(all); len(b) != 1 || b[0].name != "name-siw" || len(b[0].tasks) != 1 {
+	if b := boots(all); len(b) != 1 || b[0].name != "name" || len(b[0].tasks) != 1 {
 		t.Errorf("boots %v", b)
 	}
 }
 
 func TestParseJob_Refused(t *testing.T) {
-	for _, line := range []string{"# run: device", "# build: ./cmd/p", "# time: soon", "# guests: 3", "# job", "# tyme: 1s"} {
+	for _, line := range []string{"# run: device", "# build: ./cmd/p", "# build: q ./cmd/p", "# test: p ./cmd/p", "# time: soon", "# guests: 3", "# job", "# tyme: 1s"} {
 		text := "# job: shows it\n" + line + "\n"
 		if line == "# job" {
 			text = line + "\n"

@@ -13,7 +13,7 @@ import (
 var userlandPackages = []string{
 	"busybox-static", "dash", "coreutils", "findutils", "diffutils", "util-linux", "mount", "procps", "iproute2", "strace", "sqlite3",
 	"rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest", "libibverbs-dev", "librdmacm-dev",
-	"ndctl", "daxctl", "e2fsprogs", "xfsprogs", "fuse3",
+	"e2fsprogs", "fuse3",
 }
 
 // userland returns the root into which the packages are unpacked.
@@ -25,7 +25,7 @@ func userland(ctx context.Context, c *cache, a *apt) (string, error) {
 	slices.Sort(names)
 	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
 	return c.entry(fmt.Sprintf("userland-%x", sum[:6]), func(dir string) error {
-		debs, err := a.fetchClosure(ctx, "trixie", userlandPackages...)
+		debs, err := a.fetchClosure(ctx, "userland", "trixie", userlandPackages...)
 		if err != nil {
 			return err
 		}

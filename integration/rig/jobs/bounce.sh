@@ -24,7 +24,7 @@ start_target
 mount_pool
 status_has "^target .*: InSync, durability media (through bounce buffers of 4 MiB here and of 8 MiB at the target), GPSPM over ibverbs at" ||
 	fail "not through bounce buffers: $(cat /tmp/status.log)"
-dd if=/dev/urandom of=/mnt/pool/large bs=1M count=24 conv=fsync 2> /dev/null
+dd if=/dev/urandom of=/mnt/pool/large bs=1M count=12 conv=fsync 2> /dev/null
 cp /mnt/pool/large /tmp/large
 fail_over
 cmp /mnt/replica/large /tmp/large
