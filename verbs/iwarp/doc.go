@@ -21,6 +21,8 @@
 //     cm_close_handler in iwcm.c), and its host accepts no further iWARP connection.
 //   - Revision 1 says nothing about outstanding Reads. Then this side sends one at a time, and takes 128. siw ends a connection
 //     that has more of them than the user of its side gave to rdma_accept.
+//   - A peer of revision 2 that offers an IRD of 0 takes no Read, which RFC 6581 allows. It is refused: a Read to it would never be sent, nor
+//     anything fenced behind it.
 //   - The fields of a Terminate of siw on a little-endian machine are in the other order than in RFC 5040. Where the bytes do not tell,
 //     the error names both meanings. A frame that is too short for its header is answered with MPA error 3, like siw, and not 5.
 //   - siw answers a Read of no bytes with the bytes of the Read before it if the request comes early. They do not fit and end the connection:

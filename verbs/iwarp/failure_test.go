@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -288,6 +289,50 @@ func TestConnectToOtherServer(t *testing.T) {
 	if _, err := a.dev.Connect(t.Context(), a.qp, l.Addr().String(), nil); !errors.Is(err, verbs.ErrTimeout) {
 		t.Errorf("no answer: %v", err)
 	}
+}
+
+// TestNoReads: a peer that takes no Read is refused at once, and told why. A Read to it would wait for ever, and everything behind it.
+func TestNoReads(t *testing.T) {
+	const reason = "an IRD of 0"
+	a := newPeer(t, Options{}, 64)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer silent.Close()
+	go func() {
+		c, err := silent.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := readMPA(c, requestKey); err == nil {
+			_, _ = c.Write(unhex(t, repHex+"1002 0004 0000 0001")) // the test looks at the other side
+		}
+	}()
+	if _, err := a.dev.Connect(t.Context(), a.qp, silent.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "responder offers "+reason) {
+		t.Errorf("Connect: %v", err)
+	}
+
+	l, err := a.dev.Listen("127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	check(t, err)
+	defer conn.Close()
+	check(t, conn.SetDeadline(time.Now().Add(5*time.Second)))
+	_, err = conn.Write(unhex(t, reqHex+"1002 0004 0000 0001"))
+	check(t, err)
+	r, err := l.Accept()
+	check(t, err)
+	if err := r.Accept(a.qp, nil); err == nil || !strings.Contains(err.Error(), "initiator offers "+reason) {
+		t.Errorf("Accept: %v", err)
+	}
+	rep, err := readMPA(conn, replyKey)
+	check(t, err)
+	if rep.flags&mpaReject == 0 || !strings.Contains(string(rep.private), reason) {
+		t.Errorf("reply %+v", rep)
+	}
+	b := newPeer(t, Options{}, 64)
+	connect(t, a, b) // the queue pair is as it was
 }
 
 // TestConnectInTime ends Connect while it still dials, by the deadline of the caller and by the caller himself.

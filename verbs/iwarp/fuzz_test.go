@@ -33,10 +33,10 @@ func FuzzMPA(f *testing.F) {
 		if err != nil || again.flags != m.flags || again.ird != m.ird || again.ord != m.ord || !bytes.Equal(again.private, m.private) {
 			t.Fatalf("%+v encodes to %+v, %v", m, again, err)
 		}
-		if _, got, err := o.answer(m, nil); err == nil && (got.ird > maxReadDepth || got.ord > o.ORD || m.enhanced() && got.ird > o.IRD) {
+		if _, got, err := o.answer(m, nil); err == nil && (got.ird > maxReadDepth || got.ord > o.ORD || got.ord < 1 || m.enhanced() && got.ird > o.IRD) {
 			t.Fatalf("%+v leads to %+v", m, got)
 		}
-		if got, err := o.settle(o.request(nil), m); err == nil && got.ord > o.ORD {
+		if got, err := o.settle(o.request(nil), m); err == nil && (got.ord > o.ORD || got.ord < 1) {
 			t.Fatalf("%+v leads to %+v", m, got)
 		}
 	})

@@ -98,6 +98,9 @@ func TestSetupBytes(t *testing.T) {
 		{"peer to peer, Send only", Options{IRD: 16, ORD: 16}, "1002 0004 c001 0001", "1002 0004 0001 0001", false, false},
 		{"siw's private flag", Options{IRD: 16, ORD: 16}, "1802 0004 0001 0001", "1002 0004 0001 0001", false, false},
 		{"revision 1", Options{IRD: 16, ORD: 16}, "4001 0000", "4001 0000", true, false},
+		{"sends no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0001 0000", "1002 0004 0000 0001", false, false},
+		{"takes no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0000 0001", "", false, true},
+		{"takes no Reads, peer to peer", Options{IRD: 16, ORD: 16}, "1002 0004 8000 c001", "", false, true},
 		{"markers", Options{IRD: 16, ORD: 16}, "9002 0004 0001 0001", "", false, true},
 		{"revision 3", Options{IRD: 16, ORD: 16}, "1003 0004 0001 0001", "", false, true},
 	} {
@@ -128,6 +131,8 @@ func TestSettle(t *testing.T) {
 		{"CRC by the peer", Options{IRD: 16, ORD: 16}, "5002 0004 0004 0005", terms{crc: true, ird: 16, ord: 4}, false},
 		{"CRC ignored", Options{CRC: true, IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{}, true},
 		{"revision 1", Options{IRD: 16, ORD: 16, Revision1: true}, "0001 0000", terms{ird: 128, ord: 1}, false},
+		{"sends no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0000", terms{ird: 16, ord: 4}, false},
+		{"takes no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0000 0005", terms{}, true},
 		{"more Reads than we take", Options{IRD: 2, ORD: 16}, "1002 0004 0004 0003", terms{}, true},
 		{"another revision", Options{IRD: 16, ORD: 16}, "0001 0000", terms{}, true},
 		{"peer to peer, which was not asked for", Options{IRD: 16, ORD: 16}, "1002 0004 8004 8004", terms{}, true},

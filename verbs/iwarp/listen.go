@@ -176,7 +176,8 @@ func (r *connRequest) accept(vq verbs.QP, private []byte) error {
 	}
 	rep, t, err := d.opt.answer(r.req, private)
 	if err != nil {
-		return errors.Join(err, r.reply(&mpaFrame{revision: 2, flags: mpaReject}))
+		reason := err.Error()
+		return errors.Join(err, r.reply(&mpaFrame{revision: 2, flags: mpaReject, private: []byte(reason[:min(len(reason), verbs.MaxReason)])}))
 	}
 	if err := q.claim(); err != nil {
 		return err

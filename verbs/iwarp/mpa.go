@@ -131,7 +131,9 @@ func (o *Options) answer(req *mpaFrame, private []byte) (*mpaFrame, terms, error
 		return f, t, nil
 	}
 	t.ird = lower(o.IRD, req.ord)
-	t.ord = lower(o.ORD, req.ird)
+	if t.ord = lower(o.ORD, req.ird); t.ord == 0 {
+		return nil, terms{}, noReads("initiator")
+	}
 	f.ird, f.ord = uint16(t.ird), uint16(t.ord)
 	if req.ird&irdPeerToPeer != 0 {
 		switch { // siw's order: Write before Read, never a Send
@@ -171,8 +173,16 @@ func (o *Options) settle(req, rep *mpaFrame) (terms, error) {
 	if rep.ird&irdPeerToPeer != 0 {
 		return terms{}, errors.New("iwarp: the peer answers to a peer-to-peer set-up that it was not asked for")
 	}
-	t.ird, t.ord = o.IRD, lower(o.ORD, rep.ird)
+	if t.ird, t.ord = o.IRD, lower(o.ORD, rep.ird); t.ord == 0 {
+		return terms{}, noReads("responder")
+	}
 	return t, nil
+}
+
+// noReads refuses a peer that lets this side have no Read outstanding. RFC 6581 allows that, but verbs has no connection without Reads: each would
+// wait for ever for one before it to end.
+func noReads(role string) error {
+	return fmt.Errorf("iwarp: the %s offers an IRD of 0, which lets its peer send no RDMA READ: it must take at least one at a time", role)
 }
 
 // check refuses what this package does not speak.
