@@ -148,7 +148,7 @@ func (g *grant) connect(dev verbs.Device, req verbs.ConnRequest, number uint16) 
 	if err := req.Accept(l.qp, nil); err != nil {
 		return errors.Join(fmt.Errorf("target: accept lane %d: %w", number, err), g.leave(l, number))
 	}
-	l.state.CompareAndSwap(laneBusy, laneIdle)
+	l.connected()
 	go func() {
 		err := l.run()
 		g.log.WithField("lane", number).Infof("lane ended: %v", errors.Join(err, g.leave(l, number)))

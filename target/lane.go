@@ -22,11 +22,13 @@ const (
 	idleWait = time.Second
 )
 
-// State of a lane. It is made busy, until it is connected. The handler moves idle to busy and back around each request;
+// State of a lane. It is made connecting, and is idle when its connection stands. The handler moves idle to busy and back around each request;
 // whoever ends the lane moves any state to closing, and closes the queue pair itself if no request was under way, else leaves
-// that to the handler: a request that was begun is finished and answered.
+// that to the handler: a request that was begun is finished and answered. Closing the queue pair also calls off a connection in the making,
+// for which a peer that falls silent could else make everybody wait.
 const (
 	laneIdle int32 = iota
+	laneConnecting
 	laneBusy
 	laneClosing
 )
@@ -60,7 +62,7 @@ type lane struct {
 // newLane makes a queue pair with all receives posted.
 func newLane(g *grant, dev verbs.Device) (l *lane, err error) {
 	l = &lane{g: g, done: make(chan struct{}), free: answers}
-	l.state.Store(laneBusy)
+	l.state.Store(laneConnecting)
 	l.req.Ranges = make([]pmem.Range, 0, wire.MaxRanges)
 	defer func() {
 		if err != nil {
@@ -105,9 +107,12 @@ func (l *lane) release() error {
 	return errors.Join(errs...)
 }
 
+// connected is called before the handler begins. It changes nothing if the lane is closed already.
+func (l *lane) connected() { l.state.CompareAndSwap(laneConnecting, laneIdle) }
+
 // close ends the lane; done is closed some time after. It waits for nothing but the queue pair.
 func (l *lane) close() {
-	if l.state.Swap(laneClosing) == laneIdle {
+	if was := l.state.Swap(laneClosing); was == laneIdle || was == laneConnecting {
 		_ = l.qp.Close() // the handler closes it again and reports
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -268,6 +269,49 @@ func TestGrant_EndedAdmitsNothing(t *testing.T) {
 	}
 	if _, err := g.admit(dev, 0); !errors.Is(err, wire.StatusNoSession) {
 		t.Errorf("admitted: %v", err)
+	}
+}
+
+// halfOpen is a connection request whose peer says nothing more: Accept comes back only when the queue pair is closed.
+type halfOpen struct {
+	verbs.ConnRequest
+	accepting chan struct{}
+}
+
+func (r halfOpen) Accept(qp verbs.QP, _ []byte) error {
+	close(r.accepting)
+	for end := time.Now().Add(10 * time.Second); qp.Err() == nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	return qp.Err()
+}
+
+// A session that ends does not wait for a lane whose connection is in the making: it calls that off.
+func TestGrant_EndsLaneInAccept(t *testing.T) {
+	dev := iwarp.New(iwarp.Options{})
+	g, err := newGrant(dev, pmem.NewHeap(1<<20), 7, Register{1, 1, wire.AllMethods}, Persistency{}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := halfOpen{accepting: make(chan struct{})}
+	connected := make(chan error)
+	go func() { connected <- g.connect(dev, req, 0) }()
+	<-req.accepting
+	begun := time.Now()
+	if err := g.end(2); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begun); d > endTimeout/4 {
+		t.Errorf("the session ended after %v", d)
+	}
+	if err := <-connected; !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if n := g.connected(); n != 0 {
+		t.Errorf("%d lanes are left", n)
+	}
+	if err := dev.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

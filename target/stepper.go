@@ -89,7 +89,7 @@ func (s *Stepper) Admit(private []byte) (verbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.state.CompareAndSwap(laneBusy, laneIdle)
+	l.connected()
 	s.handled = append(s.handled, handler{g, l, p.Lane})
 	return l.qp, nil
 }

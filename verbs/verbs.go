@@ -233,7 +233,8 @@ type QP interface {
 	PostRecv(wrs []RecvWR) error
 	// Err is the cause of the error state, or nil.
 	Err() error
-	// Close ends the connection, waits until no goroutine of the QP touches any memory region, and flushes outstanding work.
+	// Close ends the connection, or calls off one in the making, waits until no goroutine of the QP touches any memory region, and flushes
+	// outstanding work.
 	Close() error
 }
 
