@@ -144,6 +144,16 @@ func (id *connID) end(status verbs.Status, cause error) {
 	}
 }
 
+func (m *manager) failListeners(cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range m.ids {
+		if id.listener != nil {
+			id.listener.fail(cause)
+		}
+	}
+}
+
 // register makes events of an id find it. The lock is held.
 func (m *manager) register(c *C.struct_rdma_cm_id) *connID {
 	id := &connID{manager: m, c: c, events: make(chan event, setupEvents)}

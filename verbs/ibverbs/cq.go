@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,14 +49,19 @@ type completionQueue struct {
 	waits uint
 	errno C.int // of the last take
 
-	c    *C.struct_shim_cq
-	addr C.uintptr_t // of c
+	c      *C.struct_shim_cq
+	addr   C.uintptr_t // of c
+	number uint64      // no other one of the process has it
+	broken atomic.Bool // the device completes nothing in it any more
 
 	mu     sync.Mutex // protects the following and polling c; so completions go on in the order of the device
 	users  int        // queue pairs
 	closed bool
 	gone   bool // c is destroyed
 }
+
+// lastCQ is the number of the completion queue made last.
+var lastCQ atomic.Uint64
 
 func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
 	q, err := cq.New(depth)
@@ -65,11 +71,12 @@ func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
 	if depth > d.maxCQE {
 		return nil, fmt.Errorf("ibverbs: a completion queue of depth %d: RDMA device %s has %d at most", depth, d.name, d.maxCQE)
 	}
-	r := C.shim_cq(d.context, C.int(min(2*depth, d.maxCQE)))
+	number := lastCQ.Add(1)
+	r := C.shim_cq(d.context, C.int(min(2*depth, d.maxCQE)), C.uintptr_t(number))
 	if err := failed("ibverbs: create a completion queue of "+d.name, r.err); err != nil {
 		return nil, err
 	}
-	c := &completionQueue{Queue: q, dev: d, c: cqOf(r), addr: addressOf(r), spin: maxSpin}
+	c := &completionQueue{Queue: q, dev: d, c: cqOf(r), addr: addressOf(r), number: number, spin: maxSpin}
 	if runtime.GOMAXPROCS(0) == 1 {
 		c.spin = 0
 	}
@@ -79,6 +86,7 @@ func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
 	c.take = c.takeEvent
 	q.Attach(c)
 	d.refs.Add(1)
+	d.addCQ(c)
 	return c, nil
 }
 
@@ -114,8 +122,11 @@ func (q *completionQueue) reap() int {
 func (q *completionQueue) attach() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	switch {
+	case q.closed:
 		return verbs.ErrClosed
+	case q.broken.Load():
+		return errQueue
 	}
 	q.users++
 	return nil
@@ -136,6 +147,7 @@ func (q *completionQueue) destroy() error {
 	err := q.channel.close() // ends a Wait, which uses q.c
 	err = errors.Join(err, destroyed("ibverbs: destroy completion queue", C.shim_cq_destroy(q.c)))
 	q.gone = true
+	q.dev.removeCQ(q)
 	q.dev.refs.Add(-1)
 	return err
 }

@@ -70,6 +70,7 @@ type device struct {
 
 	mu     sync.RWMutex // protects the following
 	qps    map[uint32]*qp
+	cqs    map[uint64]*completionQueue // by number
 	handle uint32
 }
 
@@ -86,7 +87,7 @@ func Open(o Options) (verbs.Device, error) {
 	if err := forkOnce(); err != nil {
 		return nil, fmt.Errorf("ibverbs: %w", err)
 	}
-	d := &device{gid: o.GID, qps: make(map[uint32]*qp)}
+	d := &device{gid: o.GID, qps: make(map[uint32]*qp), cqs: make(map[uint64]*completionQueue)}
 	var err error
 	if d.cm, err = newManager(); err != nil {
 		return nil, fmt.Errorf("ibverbs: %w: the module rdma_ucm must be loaded and /dev/infiniband/rdma_cm accessible", err)
@@ -298,6 +299,40 @@ func (d *device) find(handle uint32) *qp {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.qps[handle]
+}
+
+func (d *device) addCQ(q *completionQueue) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cqs[q.number] = q
+}
+
+func (d *device) removeCQ(q *completionQueue) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.cqs, q.number)
+}
+
+var errQueue = errors.New("ibverbs: the completion queue failed: the device could not write a completion")
+
+// failCQ fails the queue pairs of a completion queue in which the device completes nothing any more: what they have outstanding is completed
+// here. One that is being connected fails when it is (qp.connected), and a later one is refused.
+func (d *device) failCQ(number uint64) {
+	d.mu.RLock()
+	c := d.cqs[number]
+	d.mu.RUnlock()
+	if c == nil {
+		return // destroyed since
+	}
+	c.broken.Store(true)
+	d.failAll(verbs.StatusTransport, errQueue, func(q *qp) bool { return q.scq == c || q.rcq == c })
+}
+
+// lost ends all that waits for a device that does not come back. A device that failed need not have been removed, so its listeners, to
+// which no connection will come any more, are told as well.
+func (d *device) lost(cause error) {
+	d.cm.failListeners(cause)
+	d.failAll(verbs.StatusTransport, cause, func(*qp) bool { return true })
 }
 
 // failAll fails the queue pairs for which match is true.

@@ -207,6 +207,26 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
+// TestQueueFails tells a device that its completion queue has failed, which no device here does by itself. The receives of the queue pair end, and
+// so does the Wait for them; the queue takes no queue pair any more.
+func TestQueueFails(t *testing.T) {
+	a, b := pair(t, 64)
+	defer a.close(t)
+	defer b.close(t)
+	b.receive(t, 3)
+	time.AfterFunc(50*time.Millisecond, func() {
+		d := b.dev.(*device)
+		d.async.take(asyncEvent{kind: eventCQErr, cq: b.cq.(*completionQueue).number})
+	})
+	b.lost(t, 3, 2*time.Second)
+	if err := b.qp.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.pd.CreateQP(verbs.QPAttr{SendCQ: b.cq, RecvCQ: b.cq, SendDepth: 1, RecvDepth: 1}); !errors.Is(err, errQueue) {
+		t.Errorf("a queue pair for a completion queue that has failed: %v", err)
+	}
+}
+
 // TestPeerVanishes: the peer's queue pair is gone, without a disconnect. Over InfiniBand and RoCE nobody says so; over TCP the connection ends.
 func TestPeerVanishes(t *testing.T) {
 	a, b := pair(t, 4096)

@@ -28,7 +28,7 @@
 // such a device a Send without a receive ends it after some 15 ms, not at once.
 //
 // A queue pair that fails disconnects, so that the peer gets to know it. What tells that it failed: a completion with an error,
-// a disconnect by the peer, an asynchronous event (fatal errors of queue pair or device, a port that goes down), and the removal of the
+// a disconnect by the peer, an asynchronous event (fatal errors of queue pair, completion queue or device, a port that goes down), and the removal of the
 // device. The device then flushes its queues; what it has not flushed after flushPatience is flushed here, for some devices do not
 // flush what is posted in a state that they are leaving, and a removed one flushes nothing.
 //
@@ -40,5 +40,5 @@
 // # Locks
 //
 // In this order: manager.mu, completionQueue.mu (completions are taken from the device and handed on in order), qp.mu (state and
-// both queues), the lock of cq.Queue. device.mu is taken alone.
+// both queues), the lock of cq.Queue. device.mu is a leaf.
 package ibverbs

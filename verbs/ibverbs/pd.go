@@ -79,10 +79,19 @@ func (p *pd) RegisterMR(b []byte, a verbs.Access) (verbs.MR, error) {
 	m.c = mrOf(r)
 	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
 	if a&verbs.OnDemand != 0 {
-		C.shim_prefetch(p.c, m.c)
+		_ = m.prefetch() // advice
 	}
 	p.refs.Add(1)
 	return m, nil
+}
+
+// prefetch fetches the pages of a region on demand ahead, for writing if the device may write to them.
+func (m *mr) prefetch() error {
+	var write C.int
+	if m.pd.dev.stores(m.access) {
+		write = 1
+	}
+	return failed("ibv_advise_mr", C.shim_prefetch(m.pd.c, m.c, write))
 }
 
 // rights are the access flags for a. Without the right of local writing a device refuses that of remote writing. The sink of a
@@ -106,6 +115,9 @@ func (d *device) rights(a verbs.Access) int {
 	}
 	return flags
 }
+
+// stores tells whether the device may store to a region with the rights a, its own work requests or those of a peer.
+func (d *device) stores(a verbs.Access) bool { return d.rights(a)&C.IBV_ACCESS_LOCAL_WRITE != 0 }
 
 func (m *mr) Bytes() []byte { return m.mem }
 func (m *mr) Addr() uint64  { return m.addr }

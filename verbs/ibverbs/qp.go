@@ -253,8 +253,11 @@ func (q *qp) connected(id *connID) error {
 	q.state, q.id = stateConnected, id
 	q.watched.Go(q.watch)
 	id.qp = q
-	if id.early != nil {
+	switch {
+	case id.early != nil:
 		q.fail(verbs.StatusPeer, id.early)
+	case q.scq.broken.Load() || q.rcq.broken.Load():
+		q.fail(verbs.StatusTransport, errQueue)
 	}
 	return nil
 }

@@ -122,6 +122,20 @@ func TestInitiatorLimit(t *testing.T) {
 	}
 }
 
+// A region of which a device only reads is not fetched for writing.
+func TestStores(t *testing.T) {
+	for a, want := range map[verbs.Access]bool{
+		0: false, verbs.RemoteRead: false, verbs.RemoteRead | verbs.OnDemand: false, verbs.RemoteFlush | verbs.RemoteRead: false,
+		verbs.LocalWrite: true, verbs.RemoteWrite: true, verbs.LocalWrite | verbs.RemoteRead | verbs.OnDemand: true,
+	} {
+		for _, d := range []*device{{}, {iwarp: true}, {iwarp: true, siw: true}} {
+			if d.stores(a) != want {
+				t.Errorf("rights %b, iWARP %v: not %v", a, d.iwarp, want)
+			}
+		}
+	}
+}
+
 // Only an iWARP adapter is not taken to place Writes in order.
 func TestOrdered(t *testing.T) {
 	for _, c := range []struct{ iwarp, siw, want bool }{{false, false, true}, {true, true, true}, {true, false, false}} {

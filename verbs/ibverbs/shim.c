@@ -123,8 +123,8 @@ int shim_gids(struct ibv_context *c, int port, struct shim_gid *out, int max)
 }
 
 // shim_async takes one event, without waiting: EAGAIN if there is none. The event is acknowledged here, because nothing
-// may be destroyed while one of its events is not. So the queue pair of an event may be gone when the caller looks for it; its
-// number is not used again so soon.
+// may be destroyed while one of its events is not. So the queue pair or completion queue of an event may be gone when the caller looks for it;
+// the number of a queue pair is not used again so soon, that of a completion queue never.
 int shim_async(struct ibv_context *c, struct shim_async_event *out)
 {
 	struct ibv_async_event e;
@@ -138,6 +138,9 @@ int shim_async(struct ibv_context *c, struct shim_async_event *out)
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
 		out->qpn = e.element.qp->qp_num;
+		break;
+	case IBV_EVENT_CQ_ERR:
+		out->cq = (uintptr_t)e.element.cq->cq_context;
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_PORT_ERR:
@@ -170,23 +173,29 @@ struct shim_pointer shim_reg(struct ibv_pd *pd, uintptr_t addr, size_t len, int 
 	return r;
 }
 
-// shim_prefetch asks for the pages of a region that is not pinned. It is advice: the device faults in what is missing.
-void shim_prefetch(struct ibv_pd *pd, struct ibv_mr *mr)
+// shim_prefetch asks for the pages of a region that is not pinned, with write for storing to them too, which a region without the right of local
+// writing is refused. It is advice: the device faults in what is missing.
+int shim_prefetch(struct ibv_pd *pd, struct ibv_mr *mr, int write)
 {
+	const enum ib_uverbs_advise_mr_advice advice = write ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH;
 	const uint64_t step = 1U << 30;
 	struct ibv_sge s;
 	uint64_t at;
+	int err;
 
 	for (at = 0; at < mr->length; at += step) {
 		s.addr = (uintptr_t)mr->addr + at;
 		s.length = mr->length - at < step ? mr->length - at : step;
 		s.lkey = mr->lkey;
-		if (ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &s, 1))
-			return;
+		err = ibv_advise_mr(pd, advice, 0, &s, 1);
+		if (err)
+			return err;
 	}
+	return 0;
 }
 
-struct shim_pointer shim_cq(struct ibv_context *c, int depth)
+// shim_cq makes a completion queue, whose number its asynchronous events bring back.
+struct shim_pointer shim_cq(struct ibv_context *c, int depth, uintptr_t number)
 {
 	struct shim_pointer r = {NULL, ENOMEM};
 	struct shim_cq *q = calloc(1, sizeof *q);
@@ -196,7 +205,7 @@ struct shim_pointer shim_cq(struct ibv_context *c, int depth)
 	errno = 0;
 	q->channel = ibv_create_comp_channel(c);
 	if (q->channel)
-		q->cq = ibv_create_cq(c, depth, NULL, q->channel, 0);
+		q->cq = ibv_create_cq(c, depth, (void *)number, q->channel, 0);
 	if (!q->cq || shim_nonblock(q->channel->fd)) {
 		r.err = errno ? errno : ENOMEM;
 		shim_cq_destroy(q);

@@ -86,6 +86,7 @@ struct shim_cm_event {
 struct shim_async_event {
 	int type, port;
 	uint32_t qpn;
+	uint64_t cq; // number given to shim_cq
 };
 
 struct shim_pointer {
@@ -103,9 +104,9 @@ int shim_async(struct ibv_context *c, struct shim_async_event *out);
 
 struct shim_pointer shim_pd(struct ibv_context *c);
 struct shim_pointer shim_reg(struct ibv_pd *pd, uintptr_t addr, size_t len, int access);
-void shim_prefetch(struct ibv_pd *pd, struct ibv_mr *mr);
+int shim_prefetch(struct ibv_pd *pd, struct ibv_mr *mr, int write);
 
-struct shim_pointer shim_cq(struct ibv_context *c, int depth);
+struct shim_pointer shim_cq(struct ibv_context *c, int depth, uintptr_t number);
 int shim_cq_destroy(struct shim_cq *q);
 int shim_poll(uintptr_t cq);
 int shim_arm(struct shim_cq *q);
