@@ -369,6 +369,9 @@ func TestFormatRefuses(t *testing.T) {
 		"chunky":  {1 << 20, Params{Chunk: 1 << 20, Reserve: 1}, "reserve"},
 	} {
 		reg := pmem.NewHeap(c.size)
+		if err := c.p.Check(uint64(len(reg.Bytes()))); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: Check: %v", what, err)
+		}
 		if err := Format(reg, c.p); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -19,6 +19,12 @@ const (
 	bitSpan    = 64 << 10 // bytes of the pool per bit of a bitmap
 )
 
+// Check returns the error that Format of size bytes would have, before a byte is written.
+func (p Params) Check(size uint64) error {
+	_, err := plan(size, p)
+	return err
+}
+
 // Format writes an empty file system into a region: super slots, log and root directory. What was there is lost. The
 // pool header is not touched. An error names the parameter that cannot be.
 func Format(r pmem.Region, p Params) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pmemfs/pmemfs/fs/volume"
 	"github.com/pmemfs/pmemfs/internal/config"
@@ -20,21 +21,32 @@ type PoolParams struct {
 	Params volume.Params // PoolUUID and HashKey are chosen here
 }
 
+// removeTimeout bounds the removal of replicas that were made in vain.
+const removeTimeout = 10 * time.Second
+
 // MakePool makes the local pool with an empty file system, and its replicas. All or nothing: what it made is removed when a
-// later step fails.
+// later step fails. Replicas come first, so that a target that refuses is known before a local device is erased.
 func MakePool(ctx context.Context, cfg *config.Mount, set *poolset.Set, p PoolParams) error {
 	attr := poolset.Attr{Signature: poolset.Signature, Major: 1, PoolUUID: poolset.NewUUID(), CopyID: poolset.NewUUID()}
-	local, err := pool.Create(set, attr, pool.CreateOptions{Role: "mkpool", Sparse: p.Sparse, Erase: p.Erase, Durability: pool.Durability(cfg.Durability)})
-	if err != nil {
-		return err
+	var replicas []poolset.Replica // made so far
+	local, err := pool.Create(set, attr, pool.CreateOptions{Role: "mkpool", Sparse: p.Sparse, Erase: p.Erase, Durability: pool.Durability(cfg.Durability),
+		Ready: func(head poolset.Header) error {
+			if err := p.Params.Check(head.PoolSize); err != nil {
+				return err
+			}
+			if err := makeReplicas(ctx, cfg, set, head); err != nil {
+				return err
+			}
+			replicas = set.Replicas
+			return nil
+		}})
+	if err == nil {
+		if err = fill(local, p.Params); err == nil {
+			return local.Close()
+		}
+		err = errors.Join(err, local.Close(), pool.Remove(set))
 	}
-	if err := fill(local, p.Params); err != nil {
-		return errors.Join(err, local.Close(), pool.Remove(set))
-	}
-	if err := makeReplicas(ctx, cfg, set, local); err != nil {
-		return errors.Join(err, local.Close(), pool.Remove(set))
-	}
-	return local.Close()
+	return errors.Join(err, removeReplicas(ctx, cfg, replicas, attr.PoolUUID))
 }
 
 // fill makes the file system. Durable order: first the volume, then the state that makes the copy a primary.
@@ -56,22 +68,28 @@ func MakeReplicas(ctx context.Context, cfg *config.Mount, set *poolset.Set) erro
 	if err != nil {
 		return err
 	}
-	return errors.Join(makeReplicas(ctx, cfg, set, local), local.Close())
+	return errors.Join(makeReplicas(ctx, cfg, set, local.Header()), local.Close())
 }
 
-func makeReplicas(ctx context.Context, cfg *config.Mount, set *poolset.Set, local *pool.Pool) error {
-	head := local.Header()
+// makeReplicas makes the replicas of the pool with this header, all or none.
+func makeReplicas(ctx context.Context, cfg *config.Mount, set *poolset.Set, head poolset.Header) error {
 	for i, remote := range set.Replicas {
 		attr := wire.Attr{Signature: head.Signature, Major: head.Major, PoolUUID: head.PoolUUID, CopyID: poolset.NewUUID()}
 		err := replicate.CreatePool(ctx, cfg.Target(hostKey(remote)).Address, remote.Name, attr, head.PoolSize)
-		if err == nil {
-			continue
+		if err != nil {
+			return errors.Join(fmt.Errorf("replica %v: %w", remote, err), removeReplicas(ctx, cfg, set.Replicas[:i], head.PoolUUID))
 		}
-		err = fmt.Errorf("replica %v: %w", remote, err)
-		for _, made := range set.Replicas[:i] {
-			err = errors.Join(err, replicate.RemovePool(ctx, cfg.Target(hostKey(made)).Address, made.Name, head.PoolUUID))
-		}
-		return err
 	}
 	return nil
+}
+
+// removeReplicas takes back what was made, also when the user has interrupted the rest.
+func removeReplicas(ctx context.Context, cfg *config.Mount, made []poolset.Replica, uuid poolset.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	var errs []error
+	for _, remote := range made {
+		errs = append(errs, replicate.RemovePool(ctx, cfg.Target(hostKey(remote)).Address, remote.Name, uuid))
+	}
+	return errors.Join(errs...)
 }

@@ -27,8 +27,11 @@ type CreateOptions struct {
 	State poolset.State
 	Role  string        // as in OpenOptions
 	Wait  time.Duration // as in OpenOptions
-	// Erase makes a part also of a Device DAX that holds data. All of it is lost.
+	// Erase makes a part also of a Device DAX that holds data. All of it is lost, but not before everything that can refuse the pool has been asked.
 	Erase bool
+	// Ready, if not nil, is asked last, before a byte of a Device DAX is changed, with the header that the pool will have. Its error is that
+	// of Create.
+	Ready func(poolset.Header) error
 	// SmallForTests lowers the least size to 1 MiB in all, so that tests stay fast.
 	SmallForTests bool
 }
@@ -79,14 +82,17 @@ func checkSizes(set *poolset.Set, small bool) error {
 func create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (p *Pool, undo []func() error, err error) {
 	var parts []pmem.Part
 	for _, part := range set.Parts {
-		back, err := makePart(set, part, opt.Sparse, opt.Erase)
+		parts = append(parts, pmem.Part{Path: part.Path, Size: part.Size})
+		if isDevice(part.Path) {
+			continue
+		}
+		back, err := makeFile(set, part, opt.Sparse)
 		if back != nil {
 			undo = append(undo, back)
 		}
 		if err != nil {
 			return nil, undo, err
 		}
-		parts = append(parts, pmem.Part{Path: part.Path, Size: part.Size})
 	}
 	if err := syncDirs(set.Parts); err != nil {
 		return nil, undo, fmt.Errorf("pool %s: %w", set.File, err)
@@ -95,18 +101,30 @@ func create(set *poolset.Set, attr poolset.Attr, opt CreateOptions) (p *Pool, un
 	if err != nil {
 		return nil, undo, fmt.Errorf("pool %s: %w", set.File, err)
 	}
-	p, err = format(set, r, attr, opt)
+	undo = append(undo, r.Close)
+	if p, err = plan(set, r, attr, opt); err == nil {
+		err = ready(set, r, p.header, opt)
+	}
 	if err != nil {
-		return nil, append(undo, r.Close), err
+		return nil, undo, err
 	}
 	p.parts = parts
+	// From here on devices are changed.
+	undo = append([]func() error{func() error { return clearDevices(set, r) }}, undo...)
+	if opt.Erase {
+		err = clearDevices(set, r)
+	}
+	if err == nil {
+		err = p.format()
+	}
+	if err != nil {
+		return nil, undo, err
+	}
 	return p, nil, nil
 }
 
-// format writes block 0 of a new pool.
-//
-// Order of durable steps: 1 the parts as a whole (their sizes and blocks); 2 state; 3 header copy; 4 header.
-func format(set *poolset.Set, r pmem.Region, attr poolset.Attr, opt CreateOptions) (*Pool, error) {
+// plan is a new pool on r, of which nothing has been written. It refuses a class of durability that the memory cannot keep.
+func plan(set *poolset.Set, r pmem.Region, attr poolset.Attr, opt CreateOptions) (*Pool, error) {
 	if err := opt.Durability.check(set.File, r.Promise()); err != nil {
 		return nil, err
 	}
@@ -115,17 +133,37 @@ func format(set *poolset.Set, r pmem.Region, attr poolset.Attr, opt CreateOption
 		return nil, fmt.Errorf("pool %s: %w", set.File, err)
 	}
 	h := poolset.Header{Attr: withDefaults(attr), Created: time.Now().Unix(), PoolSize: uint64(len(r.Bytes()))}
-	for _, step := range []func() error{
-		r.Sync,
-		func() error { return writeState(r, state, 0, h.PoolUUID) },
-		func() error { return writeHeader(r, h, poolset.HeaderCopyOff) },
-		func() error { return writeHeader(r, h, 0) },
-	} {
-		if err := step(); err != nil {
-			return nil, fmt.Errorf("pool %s: write header: %w", set.File, err)
+	return &Pool{set: set, region: r, header: h, state: state}, nil
+}
+
+// ready asks what can refuse the pool after its parts are found good.
+func ready(set *poolset.Set, r pmem.Region, h poolset.Header, opt CreateOptions) error {
+	if !opt.Erase {
+		if err := checkDevices(set, r); err != nil {
+			return err
 		}
 	}
-	return &Pool{set: set, region: r, header: h, state: state}, nil
+	if opt.Ready == nil {
+		return nil
+	}
+	return opt.Ready(h)
+}
+
+// format writes block 0 of a new pool.
+//
+// Order of durable steps: 1 the parts as a whole (their sizes and blocks); 2 state; 3 header copy; 4 header.
+func (p *Pool) format() error {
+	for _, step := range []func() error{
+		p.region.Sync,
+		func() error { return writeState(p.region, p.state, 0, p.header.PoolUUID) },
+		func() error { return writeHeader(p.region, p.header, poolset.HeaderCopyOff) },
+		func() error { return writeHeader(p.region, p.header, 0) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("pool %s: write header: %w", p.set.File, err)
+		}
+	}
+	return nil
 }
 
 func firstState(opt CreateOptions) (poolset.State, error) {
@@ -153,11 +191,8 @@ func withDefaults(a poolset.Attr) poolset.Attr {
 	return a
 }
 
-// makePart makes one part with its full size. undo is not nil if something was made, also after an error.
-func makePart(set *poolset.Set, p poolset.Part, sparse, erase bool) (undo func() error, err error) {
-	if isDevice(p.Path) {
-		return makeDevice(set, p, erase)
-	}
+// makeFile makes one part with its full size. undo is not nil if something was made, also after an error.
+func makeFile(set *poolset.Set, p poolset.Part, sparse bool) (undo func() error, err error) {
 	wrap := func(err error) error { return fmt.Errorf("pool %s, line %d: create part: %w", set.File, p.Line, err) }
 	undo = func() error { return os.Remove(p.Path) }
 	f, err := os.OpenFile(p.Path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

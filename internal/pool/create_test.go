@@ -2,6 +2,7 @@ package pool
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,6 +77,13 @@ func TestCreateFailuresLeaveNothing(t *testing.T) {
 			sizes: []uint64{testSize},
 			opt:   CreateOptions{Durability: 7},
 			check: func(err error) bool { return strings.Contains(err.Error(), "durability 7") },
+		},
+		"refused when all is ready": {
+			sizes: []uint64{testSize, testSize},
+			opt: CreateOptions{Erase: true, Ready: func(h poolset.Header) error {
+				return fmt.Errorf("no, not %d bytes of %v", h.PoolSize, h.PoolUUID.IsZero())
+			}},
+			check: func(err error) bool { return err.Error() == fmt.Sprintf("no, not %d bytes of false", 2*testSize) },
 		},
 		"pool too small": {
 			sizes: []uint64{testSize - 4096},
@@ -196,14 +204,23 @@ func (s *snapshots) Fence() error {
 	return nil
 }
 
+func formatted(t *testing.T, set *poolset.Set, r pmem.Region) *Pool {
+	t.Helper()
+	p, err := plan(set, r, poolset.Attr{}, CreateOptions{Durability: Memory})
+	if err == nil {
+		err = p.format()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // At whatever fence a crash comes, the pool either has no header yet or is complete.
 func TestFormatOrder(t *testing.T) {
 	set := newSet(t, memoryDir, testSize)
 	r := &snapshots{Region: pmem.NewHeap(testSize), durable: make([]byte, poolset.BlockSize)}
-	p, err := format(set, r, poolset.Attr{}, CreateOptions{Durability: Memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := formatted(t, set, r)
 	complete := 0
 	for i, image := range r.images {
 		_, _, err := poolset.CurrentHeader(image)
@@ -225,10 +242,7 @@ func TestFormatOrder(t *testing.T) {
 func TestSetAttrOrder(t *testing.T) {
 	set := newSet(t, memoryDir, testSize)
 	r := &snapshots{Region: pmem.NewHeap(testSize), durable: make([]byte, poolset.BlockSize)}
-	p, err := format(set, r, poolset.Attr{}, CreateOptions{Durability: Memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := formatted(t, set, r)
 	old := p.header
 	p.set, r.images = set, [][]byte{slices.Clone(r.durable)}
 	a := old.Attr

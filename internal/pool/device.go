@@ -65,26 +65,57 @@ func isDevice(path string) bool {
 	return err == nil && ok
 }
 
-// makeDevice makes a part of a Device DAX, all of whose bytes are zero afterwards. One that holds data is refused unless it may be erased.
-func makeDevice(set *poolset.Set, p poolset.Part, erase bool) (undo func() error, err error) {
-	wrap := func(err error) error { return fmt.Errorf("pool %s, line %d: create part: %w", set.File, p.Line, err) }
-	r, err := pmem.OpenFiles([]pmem.Part{{Path: p.Path, Size: p.Size}}, pmem.Options{})
+// addDevice makes a part of a Device DAX for a pool that grows: one that holds data is refused.
+func addDevice(set *poolset.Set, p poolset.Part) (undo func() error, err error) {
+	r, err := pmem.OpenFiles([]pmem.Part{{Path: p.Path, Size: p.Size}}, pmem.Options{ReadOnly: true})
 	if err != nil {
-		return nil, wrap(err)
+		return nil, fmt.Errorf("pool %s, line %d: create part: %w", set.File, p.Line, err)
 	}
-	if !erase {
-		var data bool
-		var off uint64
-		if off, data, err = firstData(r, 0); err == nil && data {
-			err = fmt.Errorf("%s holds data, the first of it at byte %d: %w: if nobody needs it, erase the device with pmemfs rmpool --force, or with mkpool --force where the pool is made", p.Path, off, fs.ErrExist)
-		}
-		if err = errors.Join(err, r.Close()); err != nil {
-			return nil, wrap(err)
-		}
-	} else if err = errors.Join(clearRegion(r), r.Close()); err != nil {
-		return nil, wrap(err)
+	if err := errors.Join(checkZeros(set, p, r.Bytes()), r.Close()); err != nil {
+		return nil, err
 	}
 	return func() error { return clearDevice(p.Path) }, nil
+}
+
+// checkZeros refuses a part whose bytes b hold data.
+func checkZeros(set *poolset.Set, p poolset.Part, b []byte) error {
+	off, data, err := firstData(b, 0)
+	if err == nil && data {
+		err = fmt.Errorf("%s holds data, the first of it at byte %d: %w: if nobody needs it, erase the device with pmemfs rmpool --force, or with mkpool --force where the pool is made", p.Path, off, fs.ErrExist)
+	}
+	if err != nil {
+		return fmt.Errorf("pool %s, line %d: create part: %w", set.File, p.Line, err)
+	}
+	return nil
+}
+
+// eachDevice calls do with each part of set that is a Device DAX, and with where it lies in the pool.
+func eachDevice(set *poolset.Set, do func(poolset.Part, pmem.Range) error) error {
+	off := uint64(0)
+	for _, p := range set.Parts {
+		if isDevice(p.Path) {
+			if err := do(p, pmem.Range{Off: off, Len: p.Size}); err != nil {
+				return err
+			}
+		}
+		off += p.Size
+	}
+	return nil
+}
+
+// checkDevices refuses devices that hold data. r is mapped from the parts of set.
+func checkDevices(set *poolset.Set, r pmem.Region) error {
+	return eachDevice(set, func(p poolset.Part, at pmem.Range) error { return checkZeros(set, p, r.Bytes()[at.Off:][:at.Len]) })
+}
+
+// clearDevices makes all bytes of the devices zero and persistent.
+func clearDevices(set *poolset.Set, r pmem.Region) error {
+	return eachDevice(set, func(p poolset.Part, at pmem.Range) error {
+		if err := clearRange(r, at); err != nil {
+			return fmt.Errorf("pool %s, line %d: erase %s: %w", set.File, p.Line, p.Path, err)
+		}
+		return nil
+	})
 }
 
 // clearDevice makes all bytes of a Device DAX zero and persistent.
@@ -97,20 +128,20 @@ func clearDevice(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(clearRegion(r), r.Close())
+	return errors.Join(clearRange(r, pmem.Range{Len: d.Size}), r.Close())
 }
 
-// clearRegion makes all bytes of r zero and persistent, from the start on: a pool loses its header first. What is zero already is only read.
-func clearRegion(r pmem.Region) error {
-	b := r.Bytes()
-	for off := uint64(0); off < uint64(len(b)); off += clearStep {
-		n := min(clearStep, uint64(len(b))-off)
-		zero, err := isZero(b[off : off+n])
+// clearRange makes the bytes of r in at zero and persistent, from the start on: a pool loses its header first. What is zero already is only read.
+func clearRange(r pmem.Region, at pmem.Range) error {
+	for done := uint64(0); done < at.Len; done += clearStep {
+		piece := pmem.Range{Off: at.Off + done, Len: min(clearStep, at.Len-done)}
+		b := r.Bytes()[piece.Off:][:piece.Len]
+		zero, err := isZero(b)
 		if err == nil && !zero {
-			err = pmem.Zero(b[off : off+n])
+			err = pmem.Zero(b)
 		}
 		if err == nil {
-			err = pmem.Drain(r, []pmem.Range{{Off: off, Len: n}}, pmem.Seal{})
+			err = pmem.Drain(r, []pmem.Range{piece}, pmem.Seal{})
 		}
 		if err != nil {
 			return err
@@ -119,9 +150,9 @@ func clearRegion(r pmem.Region) error {
 	return nil
 }
 
-// firstData finds the first byte of r from off on that is not zero.
-func firstData(r pmem.Region, off uint64) (at uint64, found bool, err error) {
-	for b := r.Bytes(); off < uint64(len(b)); off += clearStep {
+// firstData finds the first byte of b from off on that is not zero.
+func firstData(b []byte, off uint64) (at uint64, found bool, err error) {
+	for ; off < uint64(len(b)); off += clearStep {
 		piece := b[off:min(off+clearStep, uint64(len(b)))]
 		zero, err := isZero(piece)
 		if err != nil {
@@ -148,6 +179,6 @@ func deviceZeros(path string, size, off uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, data, err := firstData(r, off)
+	_, data, err := firstData(r.Bytes(), off)
 	return !data, errors.Join(err, r.Close())
 }

@@ -119,7 +119,7 @@ func TestDevice_CreateInspectOpenRemove(t *testing.T) {
 	}
 }
 
-// A device with a single byte in it is refused, and erased only on demand. A creation that fails leaves zeros.
+// A device with a single byte in it is refused, and erased only on demand.
 func TestDevice_DataIsNeverErasedSilently(t *testing.T) {
 	part, d := device(t)
 	r, err := pmem.OpenFiles([]pmem.Part{{Path: part.Path, Size: d.Size}}, pmem.Options{})
@@ -138,14 +138,50 @@ func TestDevice_DataIsNeverErasedSilently(t *testing.T) {
 	if zeros, err := deviceZeros(part.Path, d.Size, at); zeros || err != nil {
 		t.Errorf("the refusal erased it: %v, %v", zeros, err)
 	}
-	opt.Erase, opt.Durability = true, 7
-	if _, err := Create(setOf(part), poolset.Attr{}, opt); err == nil {
-		t.Error("a durability of no class was taken")
-	}
-	if zeros, err := deviceZeros(part.Path, d.Size, 0); !zeros || err != nil {
-		t.Errorf("after a creation that failed: zeros %v, %v", zeros, err)
-	}
 	madeOf(t, setOf(part), CreateOptions{Erase: true})
+}
+
+// What can refuse a pool refuses it before its devices are erased.
+func TestDevice_RefusedBeforeErased(t *testing.T) {
+	part, d := device(t)
+	held := madeOf(t, setOf(part), CreateOptions{})
+	dir := t.TempDir()
+	file := poolset.Part{Path: filepath.Join(dir, "file"), Size: MinPart, Line: 3}
+	precious := poolset.Part{Path: filepath.Join(dir, "precious"), Size: MinPart, Line: 3}
+	if err := os.WriteFile(precious.Path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		set *poolset.Set
+		opt CreateOptions
+		why error // nil: any
+	}{
+		"no class of durability":   {setOf(part), CreateOptions{Durability: 7}, nil},
+		"a file that holds data":   {setOf(part, precious), CreateOptions{}, fs.ErrExist},
+		"a file that is no memory": {setOf(part, file), CreateOptions{}, nil},
+		"not aligned":              {setOf(poolset.Part{Path: file.Path, Size: MinPart + poolset.BlockSize}, part), CreateOptions{}, nil},
+		"refused when all is ready": {setOf(part), CreateOptions{Ready: func(h poolset.Header) error {
+			if h.PoolSize != d.Size {
+				t.Errorf("asked for a pool of %d bytes", h.PoolSize)
+			}
+			return no
+		}}, no},
+	} {
+		c.opt.Role, c.opt.Erase, c.opt.SmallForTests = "test", true, true
+		if c.opt.Durability == 0 {
+			c.opt.Durability = Media
+		}
+		if _, err := Create(c.set, poolset.Attr{}, c.opt); err == nil || c.why != nil && !errors.Is(err, c.why) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if info, err := Inspect(setOf(part)); err != nil || info.Header != held {
+			t.Errorf("%s: the pool that was there: %v", name, err)
+		}
+		if _, err := os.Lstat(file.Path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %s is left behind: %v", name, file.Path, err)
+		}
+	}
 }
 
 func TestDevice_SizeMismatch(t *testing.T) {

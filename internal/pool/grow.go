@@ -199,7 +199,7 @@ func (p *Pool) allocate(set *poolset.Set, parts []pmem.Part, sparse bool) (undo 
 		if err := dropUnfinished(part.Path); err != nil {
 			return undo, err
 		}
-		back, err := makePart(set, part, sparse, false)
+		back, err := makePart(set, part, sparse)
 		if back != nil {
 			undo = append(undo, back)
 		}
@@ -208,6 +208,13 @@ func (p *Pool) allocate(set *poolset.Set, parts []pmem.Part, sparse bool) (undo 
 		}
 	}
 	return undo, syncDirs(set.Parts)
+}
+
+func makePart(set *poolset.Set, part poolset.Part, sparse bool) (undo func() error, err error) {
+	if isDevice(part.Path) {
+		return addDevice(set, part)
+	}
+	return makeFile(set, part, sparse)
 }
 
 // lengthen gives the file of a part its new size. What stood behind the bytes in use is dropped, so that all that is new is zero.
