@@ -40,6 +40,11 @@ func (c *benchFabricCmd) Run() (err error) {
 	if (c.Addr == "") == (c.Listen == "") {
 		return &exitError{exitUsage, errors.New("give either the address of the other side, or --listen; see pmemfs bench fabric --help")}
 	}
+	tests := c.tests()
+	opt := perf.Options{Iterations: c.Iterations, Time: c.Time, Window: c.Window, Busy: c.Busy}
+	if err := opt.Check(tests); err != nil {
+		return &exitError{exitUsage, fmt.Errorf("%w; see pmemfs bench fabric --help", err)}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	dev, err := provider.Open(provider.Options{Name: c.Provider, Device: c.Device, GID: c.GID, Addr: c.Addr + c.Listen})
@@ -50,11 +55,7 @@ func (c *benchFabricCmd) Run() (err error) {
 	if c.Listen != "" {
 		return c.serve(ctx, dev)
 	}
-	tests, err := c.tests()
-	if err != nil {
-		return &exitError{exitUsage, err}
-	}
-	return c.measure(ctx, dev, tests)
+	return c.measure(ctx, dev, opt, tests)
 }
 
 func (c *benchFabricCmd) serve(ctx context.Context, dev verbs.Device) error {
@@ -71,7 +72,7 @@ func (c *benchFabricCmd) serve(ctx context.Context, dev verbs.Device) error {
 }
 
 // tests are those that the flags ask for.
-func (c *benchFabricCmd) tests() (tests []perf.Test, err error) {
+func (c *benchFabricCmd) tests() (tests []perf.Test) {
 	names := c.Only
 	if len(names) == 0 {
 		names = perf.Names()
@@ -79,28 +80,28 @@ func (c *benchFabricCmd) tests() (tests []perf.Test, err error) {
 	for _, name := range names {
 		sizes := c.Size
 		if len(sizes) == 0 {
-			if sizes = perf.Sizes(name); sizes == nil {
-				return nil, fmt.Errorf("there is no test %q: the tests are %q", name, perf.Names())
-			}
+			sizes = perf.Sizes(name)
+		}
+		if len(sizes) == 0 {
+			sizes = []int{perf.MinSize} // there is no such test, which Check says
 		}
 		for _, size := range sizes {
 			tests = append(tests, perf.Test{Name: name, Size: size})
 		}
 	}
-	return tests, nil
+	return tests
 }
 
-func (c *benchFabricCmd) measure(ctx context.Context, dev verbs.Device, tests []perf.Test) error {
-	show := func(perf.Result) {}
-	if !c.JSON {
-		fmt.Printf("%s to %s; %d round trips each; %v of transfers each, %d work requests in flight\n\n", dev.Name(), c.Addr, c.Iterations, c.Time, c.Window)
-		fmt.Printf("%-15s %9s %12s %12s %12s\n", "test", "bytes", "p10", "p50", "p99")
-		show = printResult
-	}
+// measure prints the head of the table with its first line: before that the other side may not be there.
+func (c *benchFabricCmd) measure(ctx context.Context, dev verbs.Device, opt perf.Options, tests []perf.Test) error {
 	var results []perf.Result
-	err := perf.Run(ctx, dev, c.Addr, perf.Options{Iterations: c.Iterations, Time: c.Time, Window: c.Window, Busy: c.Busy}, tests, func(r perf.Result) {
-		results = append(results, r)
-		show(r)
+	err := perf.Run(ctx, dev, c.Addr, opt, tests, func(r perf.Result) {
+		if len(results) == 0 && !c.JSON {
+			c.printHead(dev)
+		}
+		if results = append(results, r); !c.JSON {
+			printResult(r)
+		}
 	})
 	switch {
 	case err != nil:
@@ -111,6 +112,11 @@ func (c *benchFabricCmd) measure(ctx context.Context, dev verbs.Device, tests []
 	_, err = fmt.Print("\nwrite_lat is half of a round trip of WRITEs that both sides find in memory, read_lat and write_read_lat are round trips.\n" +
 		"Bandwidths are those of rounds of 8 MiB, each up to its last completion.\n")
 	return err
+}
+
+func (c *benchFabricCmd) printHead(dev verbs.Device) {
+	fmt.Printf("%s to %s; %d round trips each; %v of transfers each, %d work requests in flight\n\n", dev.Name(), c.Addr, c.Iterations, c.Time, c.Window)
+	fmt.Printf("%-15s %9s %12s %12s %12s\n", "test", "bytes", "p10", "p50", "p99")
 }
 
 func printResult(r perf.Result) {

@@ -41,11 +41,24 @@ type targetFile struct {
 	Durability Durability
 	Platform   string
 	Bounce     Bytes
-	Methods    []wire.Method
+	Methods    []member
 	Provider   *string
 	Device     string
 	GID        *int
 	CRC        bool
+}
+
+// member of the list methods.
+type member wire.Method
+
+// UnmarshalText reads "gpspm", "apm" or "flush". The choice of a method, "auto", is no member of a list from which one is chosen.
+func (m *member) UnmarshalText(text []byte) error {
+	var method wire.Method
+	if err := method.UnmarshalText(text); err != nil || method == 0 {
+		return fmt.Errorf(`%q cannot be one of the methods: use "gpspm", "apm" or "flush", or leave the key out to allow all`, text)
+	}
+	*m = member(method)
+	return nil
 }
 
 var targetKeys = schema{
@@ -83,8 +96,12 @@ func parseTarget(path, text string) (*Target, error) {
 	}
 	methods := d.Methods
 	if f.md.IsDefined("methods") {
-		if methods = wire.MethodSet(raw.Methods...); len(raw.Methods) == 0 || methods&^wire.AllMethods != 0 {
-			return nil, f.errorf(toml.Key{"methods"}, `names no method, or "auto": write for example ["gpspm", "apm"], or leave the key out`)
+		methods = 0
+		for _, m := range raw.Methods {
+			methods |= wire.MethodSet(wire.Method(m))
+		}
+		if methods == 0 {
+			return nil, f.errorf(toml.Key{"methods"}, `names no method: write for example ["gpspm", "apm"], or leave the key out to allow all`)
 		}
 	}
 	t := &Target{path, raw.Listen, raw.Fabric, raw.PoolDir, raw.Socket, raw.Durability, raw.Platform, raw.Bounce, methods, newRDMA(raw.Provider, raw.Device, raw.GID, raw.CRC)}

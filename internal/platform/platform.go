@@ -40,12 +40,16 @@ func Load(path string) (*Platform, error) {
 }
 
 func load(path string) (*config.Platform, error) {
-	if path != "" {
-		return config.LoadPlatform(path)
+	if path == "" {
+		declared, err := config.LoadPlatform(DefaultPath)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &config.Platform{Path: DefaultPath}, nil
+		}
+		return declared, err
 	}
-	declared, err := config.LoadPlatform(DefaultPath)
+	declared, err := config.LoadPlatform(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &config.Platform{Path: DefaultPath}, nil
+		return nil, fmt.Errorf("platform = %q: %w: write that file (packaging/platform.toml shows one), or leave the key out, which declares nothing unless %s is there", path, err, DefaultPath)
 	}
 	return declared, err
 }

@@ -58,7 +58,7 @@ func TestInboundPersistent(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "platform = ") || !strings.Contains(err.Error(), "leave the key out") {
 		t.Errorf("a file that was named and is not there: %v", err)
 	}
 	if _, err := os.Stat(DefaultPath); err != nil {

@@ -49,7 +49,8 @@ type Options struct {
 	Busy       bool          // poll the completion queue without ever sleeping, as perftest does
 }
 
-func (o *Options) check(tests []Test) error {
+// Check refuses options and tests that Run cannot carry out.
+func (o *Options) Check(tests []Test) error {
 	switch {
 	case o.Iterations < 1 || o.Iterations > 1<<24:
 		return fmt.Errorf("%d round trips: want 1 to %d", o.Iterations, 1<<24)
@@ -59,6 +60,9 @@ func (o *Options) check(tests []Test) error {
 		return fmt.Errorf("a window of %d work requests: want 1 to %d", o.Window, depth-1)
 	}
 	for _, t := range tests {
+		if Sizes(t.Name) == nil {
+			return fmt.Errorf("%q: there is no such test: the tests are %q", t.Name, Names())
+		}
 		if t.Size < MinSize || t.Size > MaxSize || t.Size%8 != 0 {
 			return fmt.Errorf("%s of %d bytes: want a multiple of 8, %d to %d", t.Name, t.Size, MinSize, MaxSize)
 		}
@@ -77,7 +81,7 @@ func (r *Result) Latency() bool { return r.Name != WriteBandwidth && r.Name != R
 
 // Run measures over a connection to a server at addr. Each result is handed to done when it is there.
 func Run(ctx context.Context, dev verbs.Device, addr string, o Options, tests []Test, done func(Result)) error {
-	if err := o.check(tests); err != nil {
+	if err := o.Check(tests); err != nil {
 		return err
 	}
 	s, err := newSide(dev)
@@ -89,10 +93,10 @@ func Run(ctx context.Context, dev verbs.Device, addr string, o Options, tests []
 	dial, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	private, err := dev.Connect(dial, s.qp, addr, s.hello())
-	if err == nil {
-		err = s.meet(private)
-	}
 	if err != nil {
+		return fmt.Errorf("%w: the other side has to run already, with the same provider: pmemfs bench fabric --listen %s", err, addr)
+	}
+	if err := s.meet(private); err != nil {
 		return err
 	}
 	m := &measurement{side: s, opt: o, next: 1}
@@ -126,10 +130,8 @@ func (m *measurement) run(ctx context.Context, t Test) (Result, error) {
 		values, err = m.latency(ctx, func() error { return m.roundTrip(2) })
 	case WriteBandwidth:
 		values, err = m.bandwidth(ctx, verbs.OpWrite, t.Size)
-	case ReadBandwidth:
+	default: // ReadBandwidth
 		values, err = m.bandwidth(ctx, verbs.OpRead, t.Size)
-	default:
-		err = errors.New("there is no such test")
 	}
 	if err != nil {
 		return Result{}, err
