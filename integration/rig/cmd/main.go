@@ -21,18 +21,19 @@ func main() {
 	o := rig.Options{Out: os.Stdout, Require: os.Getenv("PMEMFS_REQUIRE_PROGRAMS") != ""}
 	only := flag.String("run", "", "only the runs whose names match this regular expression")
 	list := flag.Bool("list", false, "list all runs")
+	arm64 := flag.String("arm64", "", "no jobs: run the tests of internal/pmem, built for arm64 in this file, in emulated processors")
 	flag.StringVar(&o.Cache, "cache", "", "directory for packages and what is made of them (default $PMEMFS_RIG_CACHE, or pmemfs-rig in the user's cache directory)")
 	flag.BoolVar(&o.Fallback, "fallback", false, "take the older kernel, which only has siw")
 	flag.BoolVar(&o.Keep, "keep", false, "keep the directory with the output of all guests")
 	flag.BoolVar(&o.Verbose, "v", false, "print the output of runs that are ok, too")
 	flag.Parse()
-	if err := run(o, *only, *list); err != nil {
+	if err := run(o, *only, *list, *arm64); err != nil {
 		fmt.Fprintf(os.Stderr, "rig: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(o rig.Options, only string, list bool) (err error) {
+func run(o rig.Options, only string, list bool, arm64 string) (err error) {
 	if list {
 		return rig.List(o.Out)
 	}
@@ -51,7 +52,11 @@ func run(o rig.Options, only string, list bool) (err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err = rig.Run(ctx, o)
+	if arm64 != "" {
+		err = rig.RunARM64(ctx, o, arm64)
+	} else {
+		err = rig.Run(ctx, o)
+	}
 	var unavailable *rig.UnavailableError
 	if errors.As(err, &unavailable) && !o.Require {
 		fmt.Printf("SKIPPED, nothing was run: %v\n", err)
