@@ -43,7 +43,8 @@ func TestAPM_NoSends(t *testing.T) {
 	}
 }
 
-// An ordinary file is written by msync, so APM would acknowledge what the disk does not have: the mount is refused, eADR or not.
+// An ordinary file is written by msync, so APM would acknowledge what the disk does not have: the mount is refused, eADR or not. A refused mount
+// leaves copies that are as equal as they were: with the right configuration the next one copies nothing.
 func TestAPM_RefusedOnDisk(t *testing.T) {
 	t.Parallel()
 	r := newBareStage(t, setup{media: true})
@@ -52,20 +53,38 @@ func TestAPM_RefusedOnDisk(t *testing.T) {
 	r.must(target.Terminate())
 	r.must(appendLine(target.Config, fmt.Sprintf("platform = %q", r.Path("platform.toml"))))
 	r.must(target.Start())
-	var err error
-	r.pool, err = r.NewPool("a", r.Path("a.pool"), []stage.Replica{{Target: target, Set: set, Config: []string{`method = "apm"`}}})
-	r.must(err)
+	configure := func(lines ...string) {
+		t.Helper()
+		var err error
+		r.pool, err = r.NewPool("a", r.Path("a.pool"), []stage.Replica{{Target: target, Set: set, Config: lines}})
+		r.must(err)
+	}
+	configure()
 	r.must(r.pool.Make())
+	r.must(r.pool.Mount())
+	r.must(writeSync(r.path("f"), []byte("kept")))
+	r.must(r.pool.Umount())
+	configure(`method = "apm"`)
 	wantText(t, "mount", r.pool.Mount(), "CLAIM refused: APM: ", "ordinary file", `method = "auto"`)
 	r.must(target.Terminate())
+	good, err := os.ReadFile(target.Config)
+	r.must(err)
 	r.must(appendLine(target.Config, `methods = ["apm"]`))
 	r.must(target.Start())
-	r.pool, err = r.NewPool("a", r.Path("a.pool"), []stage.Replica{{Target: target, Set: set}})
-	r.must(err)
+	configure()
 	wantText(t, "mount of a target that allows APM alone", r.pool.Mount(), "not among the methods that target.toml allows", "ordinary file")
-	r.pool, err = r.NewPool("a", r.Path("a.pool"), []stage.Replica{{Target: target, Set: set, Config: []string{`method = "flush"`}}})
-	r.must(err)
+	configure(`method = "flush"`)
 	wantText(t, "mount with FLUSH", r.pool.Mount(), "cannot do RDMA FLUSH", `method = "auto"`)
+
+	r.must(target.Terminate())
+	r.must(os.WriteFile(target.Config, good, 0o644))
+	r.must(target.Start())
+	configure()
+	r.must(r.pool.Mount())
+	r.wantContent(r.path("f"), "kept")
+	if st := r.status(); st.Verdict != "HEALTHY" || targetsOf(st)[0].BytesSent > 1<<20 {
+		t.Errorf("after the refused mounts: %s, %d bytes sent", st.Verdict, targetsOf(st)[0].BytesSent)
+	}
 }
 
 func overwriteSync(path string) error {

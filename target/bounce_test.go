@@ -199,6 +199,9 @@ func TestBounce_RefusedUnlessConfigured(t *testing.T) {
 	if !errors.Is(err, wire.StatusRegister) || !strings.Contains(err.Error(), `bounce buffers (bounce = "64M")`) {
 		t.Errorf("the target's pool: %v", err)
 	}
+	if s := b.info().State; s.Term != 0 || !s.Writer.IsZero() {
+		t.Errorf("the refused claim took the pool: %+v", s)
+	}
 }
 
 // A staging area in which no unit of a lane has room is refused before it blocks one.

@@ -13,9 +13,10 @@ const MaxLanes = 16
 
 // claim gives the pool to a new writer.
 //
-// Order of durable steps: 1 open: what earlier writers left in caches is persistent; 2 the old session is fenced: lanes
-// closed, handlers ended, region deregistered; 3 (term, writer) persistent; 4 region registered, method chosen; 5 grant sent. A crash
-// before 3 leaves the old writer, who can claim again; after 3 only the new one can.
+// Order of durable steps: 1 open: what earlier writers left in caches is persistent; 2 what can be refused without touching the old session
+// is; 3 that session is fenced: lanes closed, handlers ended, region deregistered; 4 region registered, method chosen; 5 (term, writer)
+// persistent; 6 grant sent. A refusal or a crash before 5 leaves the old writer, who can claim again; after 5 only the new one can. Before 6
+// nobody knows the session's number and keys, so no byte is written under a term that is not durable.
 func (m *Machine) claim(c ConnID, r *wire.Claim) {
 	if m.open {
 		m.weigh(c, r)
@@ -63,12 +64,18 @@ func (m *Machine) weigh(c ConnID, r *wire.Claim) {
 		giveUp(ref)
 		return
 	}
-	m.fence(c, wire.Fenced{Term: r.Term, Text: "another connection claimed the pool"}, func(err error) {
-		if err != nil {
-			giveUp(err)
+	m.then(Choose{r.Methods}, func(d Done) {
+		if d.Err != nil {
+			giveUp(d.Err)
 			return
 		}
-		m.grant(c, r, giveUp)
+		m.fence(c, wire.Fenced{Term: r.Term, Text: "another connection claimed the pool"}, func(err error) {
+			if err != nil {
+				giveUp(err)
+				return
+			}
+			m.grant(c, r, giveUp)
+		})
 	})
 }
 
@@ -84,27 +91,32 @@ func (m *Machine) fence(by ConnID, f wire.Fenced, next func(error)) {
 	m.endSession(f.Term, next)
 }
 
-// grant persists the new term and registers the region. Nobody else holds the pool.
+// grant registers the region and persists the new term. Nobody else holds the pool.
 func (m *Machine) grant(c ConnID, r *wire.Claim, giveUp func(error)) {
-	rep := m.rep
+	m.then(Register{r.Term, r.Lanes, r.Methods}, func(d Done) {
+		if d.Err != nil {
+			giveUp(d.Err)
+			return
+		}
+		m.session = session{id: d.Grant.Session, term: r.Term} // nobody's before the term is durable
+		m.persist(claimed(m.rep, r), func(err error) {
+			if err != nil {
+				m.endSession(0, func(error) { giveUp(err) })
+				return
+			}
+			m.session.conn = c
+			m.answer(c, d.Grant.Append(nil))
+		})
+	})
+}
+
+// claimed is the state of rep under a new writer.
+func claimed(rep Replica, r *wire.Claim) Replica {
 	if rep.Writer != r.Writer {
 		rep.Flags &^= wire.FlagClean // what the mark compares with is the copy of the writer who set it
 	}
 	rep.Term, rep.Writer = r.Term, r.Writer
-	m.persist(rep, func(err error) {
-		if err != nil {
-			giveUp(err)
-			return
-		}
-		m.then(Register{r.Term, r.Lanes, r.Methods}, func(d Done) {
-			if d.Err != nil {
-				giveUp(d.Err)
-				return
-			}
-			m.session = session{d.Grant.Session, c, r.Term}
-			m.answer(c, d.Grant.Append(nil))
-		})
-	})
+	return rep
 }
 
 // checkClaim refuses a claim that must not write this copy.

@@ -72,6 +72,8 @@ type (
 	Persist struct{ Replica Replica }
 	// SetAttr writes the attributes and makes them durable.
 	SetAttr struct{ Attr wire.Attr }
+	// Choose tells whether one of the claimed Methods can be had, as far as that can be told without registering anything.
+	Choose struct{ Methods wire.Methods }
 	// Register makes the region reachable for a new session under Term, and chooses one of the claimed Methods.
 	Register struct {
 		Term    uint64
@@ -115,6 +117,7 @@ func (Create) action()   {}
 func (Remove) action()   {}
 func (Persist) action()  {}
 func (SetAttr) action()  {}
+func (Choose) action()   {}
 func (Register) action() {}
 func (End) action()      {}
 func (Sync) action()     {}

@@ -60,8 +60,7 @@ func newGrant(dev verbs.Device, r pmem.Region, session uint64, a Register, p Per
 	if g.pd, err = dev.AllocPD(); err != nil {
 		return nil, fmt.Errorf("target: protection domain: %w", err)
 	}
-	c := choice{Persistency: p, claimed: a.Methods, device: dev.Name(), caps: dev.Caps(), promise: r.Promise()}
-	if err := g.establish(dev, c); err != nil {
+	if err := g.establish(dev, choiceOf(dev, r, a.Methods, p)); err != nil {
 		return nil, errors.Join(err, g.pd.Close())
 	}
 	if g.scratch, err = g.pd.RegisterMR(make([]byte, scratchSize), verbs.RemoteWrite|verbs.RemoteRead); err != nil {

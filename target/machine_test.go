@@ -140,12 +140,15 @@ type world struct {
 	opened  bool
 	synced  bool // nothing of earlier writers is in a cache only
 	granted uint64
-	holder  ConnID // connection that got the grant and may use it
-	failed  bool   // the session lost bytes
-	last    uint64 // session numbers
-	answers map[ConnID]int
-	status  wire.Status // of the last answer
-	report  *Report
+	pending uint64 // term of the grant, which nobody has been told of yet; 0: none is pending
+
+	claiming bool   // the request under way is a claim
+	holder   ConnID // connection that got the grant and may use it
+	failed   bool   // the session lost bytes
+	last     uint64 // session numbers
+	answers  map[ConnID]int
+	status   wire.Status // of the last answer
+	report   *Report
 
 	persistFailed bool // so the mark of a failed session may be missing
 }
@@ -211,14 +214,19 @@ func (w *world) perform(a Action) Event {
 		}
 		w.disk.PoolSize = max(w.disk.PoolSize, a.Size)
 		return Done{Grown: wire.Grown{Region: wire.Region{PoolSize: w.disk.PoolSize}}}
+	case Choose:
+		w.must(w.opened, "chosen while closed")
+		if w.fails("choose") {
+			return broken
+		}
+		return Done{}
 	case Register:
 		w.must(w.opened && w.granted == 0, "registered while an older grant stands")
-		w.must(w.disk.Term == a.Term && w.disk.Writer != copyID, "registered before the term is durable")
 		if w.fails("register") {
 			return broken
 		}
 		w.last++
-		w.granted, w.synced, w.failed = w.last, false, false
+		w.granted, w.pending, w.failed = w.last, a.Term, false
 		return Done{Grant: wire.Grant{Session: w.last}}
 	case End:
 		w.must(w.granted != 0, "ended without a session")
@@ -226,9 +234,13 @@ func (w *world) perform(a Action) Event {
 		if w.fails("end") {
 			return broken
 		}
-		w.granted = 0
+		w.granted, w.pending = 0, 0
 		return Done{Failed: w.failed}
 	case Answer:
+		if w.claiming && a.Status == wire.StatusOK {
+			w.must(w.disk.Term == w.pending && w.disk.Writer != copyID, "granted before the term is durable")
+			w.pending, w.synced = 0, false
+		}
 		w.answers[a.Conn]++
 		w.status = a.Status
 	case Notice:
@@ -251,7 +263,7 @@ func (w *world) persist(r Replica) Event {
 	w.must(r.Term >= w.disk.Term, "the term went back")
 	w.must(r.Term > w.disk.Term || r.Writer == w.disk.Writer || w.disk.Writer == (wire.UUID{}), "a term changed its writer")
 	if r.Writer != w.disk.Writer || r.Term != w.disk.Term {
-		w.must(w.granted == 0, "a new term while an older writer is not fenced")
+		w.must(w.granted == 0 || r.Term == w.pending, "a new term while an older writer is not fenced")
 	}
 	if r.Writer == copyID && w.disk.Writer != copyID {
 		w.must(w.synced, "promoted before all is persistent")
@@ -269,7 +281,7 @@ func TestMachine_FailureFoundAtTheEnd(t *testing.T) {
 	m := NewMachine(config.Media)
 	var acts []Action
 	for _, ev := range []Event{
-		Request{1, claimOf(writerA, 5, 50)}, Done{Replica: newReplica()}, Done{}, Done{Grant: wire.Grant{Session: 8}},
+		Request{1, claimOf(writerA, 5, 50)}, Done{Replica: newReplica()}, Done{}, Done{Grant: wire.Grant{Session: 8}}, Done{},
 		Lost{1}, Done{Failed: true},
 	} {
 		acts = m.Step(ev, nil)
@@ -288,8 +300,10 @@ func TestMachine_CleanIsOfOneWriter(t *testing.T) {
 		rep := newReplica()
 		rep.Flags = wire.FlagClean
 		m := NewMachine(config.Media)
-		m.Step(Request{1, claimOf(writer, 6, 50)}, nil)
-		acts := m.Step(Done{Replica: rep}, nil)
+		var acts []Action
+		for _, ev := range []Event{Request{1, claimOf(writer, 6, 50)}, Done{Replica: rep}, Done{}, Done{Grant: wire.Grant{Session: 8}}} {
+			acts = m.Step(ev, nil)
+		}
 		if p, ok := acts[0].(Persist); !ok || p.Replica.Writer != writer || p.Replica.Flags != want {
 			t.Errorf("writer %v: %+v", writer, acts)
 		}
@@ -341,8 +355,13 @@ func TestMachine_Random(t *testing.T) {
 				if rapid.Bool().Draw(t, "writer B") {
 					cl.Writer = writerB
 				}
+				old := w.disk
+				w.claiming = true
 				w.step(Request{c, cl})
-				if w.status == wire.StatusOK {
+				w.claiming = false
+				if w.status != wire.StatusOK {
+					w.must(w.disk.Term == old.Term && w.disk.Writer == old.Writer && w.disk.Gen == old.Gen, "a refused claim took the term")
+				} else {
 					w.must(w.granted == w.last && w.disk.Term == cl.Term && w.disk.Writer == cl.Writer, "granted something else than was claimed")
 					w.holder = c
 				}

@@ -33,6 +33,11 @@ type choice struct {
 	staged    bool // the pool is out of the device's reach
 }
 
+// choiceOf is what the method of a session on r is chosen by, before anything is registered.
+func choiceOf(dev verbs.Device, r pmem.Region, claimed wire.Methods, p Persistency) choice {
+	return choice{Persistency: p, claimed: claimed, device: dev.Name(), caps: dev.Caps(), promise: r.Promise()}
+}
+
 // choose is the best method that both sides want and that keeps the promise of the region. why says what is against the others that were
 // claimed.
 //

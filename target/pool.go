@@ -21,6 +21,7 @@ type host interface {
 	createCopy(name string, a Create) (Replica, error)
 	removeCopy(name string) error
 	growCopy(name string, c *localCopy, size uint64) error
+	choice(c *localCopy, m wire.Methods) choice
 	newGrant(p *served, a Register) (*grant, error)
 	addGrant(g *grant)
 	dropGrant(session uint64)
@@ -143,6 +144,9 @@ func (p *served) ask(a Action) (d Done) {
 		d.Err = p.copy.setAttr(a.Attr)
 	case Sync:
 		d.Err = p.copy.region().Sync()
+	case Choose:
+		c := p.srv.choice(p.copy, a.Methods)
+		_, _, d.Err = c.choose()
 	case Register:
 		d.Grant, d.Err = p.register(a)
 	case Grow:
@@ -179,7 +183,7 @@ func (p *served) register(a Register) (wire.Grant, error) {
 	}
 	p.grant = g
 	p.srv.addGrant(g)
-	p.log.WithField("term", a.Term).WithField("method", g.method).Info("session granted")
+	p.log.WithField("term", a.Term).WithField("method", g.method).Info("session registered")
 	return g.wire(p.srv.fabricAddr()), nil
 }
 

@@ -263,6 +263,10 @@ func (s *Server) growCopy(pool string, c *localCopy, size uint64) error {
 	return growCopy(s.path(pool), c, size)
 }
 
+func (s *Server) choice(c *localCopy, m wire.Methods) choice {
+	return choiceOf(s.device, c.region(), m, s.persist)
+}
+
 // newGrant makes a grant whose lanes have goroutines of their own.
 func (s *Server) newGrant(p *served, a Register) (*grant, error) {
 	g, err := newGrant(s.device, p.copy.region(), randomID(), a, s.persist, p.log)

@@ -375,6 +375,37 @@ func TestLane_Credits(t *testing.T) {
 }
 
 // A second claim of the same writer and term breaks the first connection before it is granted.
+// A claim that is refused for its methods takes neither the term nor the session of another one.
+func TestClaim_RefusedForItsMethods(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	c.create()
+	g := c.mustClaim(claimFor(writerA, 3))
+	l := mustConnect(t, g)
+	before := r.info().State
+	for m, text := range map[wire.Methods]string{wire.MethodSet(wire.FLUSH): "cannot do RDMA FLUSH", 0: "no method is claimed", 1 << 9: "no method is claimed"} {
+		claim := claimFor(writerA, 4)
+		claim.Methods = m
+		_, err := r.dial().claim(claim)
+		wantStatus(t, err, wire.StatusMethod, text)
+		if after := r.info().State; after != before {
+			t.Errorf("methods %b: %+v, was %+v", m, after, before)
+		}
+		l.mustFlush(wire.FlushOK, pmem.Seal{Off: 4096, Val: 1}, pmem.Range{Off: 8192, Len: 64})
+	}
+	c.must(wire.TypeClose, &wire.Close{Session: g.Session})
+	claim := claimFor(writerA, 4)
+	claim.Methods = wire.MethodSet(wire.FLUSH)
+	_, err := r.dial().claim(claim)
+	wantStatus(t, err, wire.StatusMethod, "")
+	if after := r.info().State; after != before {
+		t.Errorf("a pool that nobody holds: %+v, was %+v", after, before)
+	}
+	if err := r.lock().Close(); err != nil { // nobody holds it
+		t.Error(err)
+	}
+}
+
 func TestClaim_BreaksOlderConnection(t *testing.T) {
 	r := newRig(t)
 	old := r.dial()

@@ -159,6 +159,10 @@ func (s *Stepper) growCopy(_ string, c *localCopy, size uint64) error {
 	return nil
 }
 
+func (s *Stepper) choice(c *localCopy, m wire.Methods) choice {
+	return choiceOf(s.device, c.region(), m, s.persist)
+}
+
 func (s *Stepper) newGrant(p *served, a Register) (*grant, error) {
 	s.session++
 	g, err := newGrant(s.device, p.copy.region(), s.session, a, s.persist, s.log)

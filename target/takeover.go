@@ -30,8 +30,8 @@ func (m *Machine) takeOver(p Promotion) {
 		m.do(Report{Err: err})
 		m.releaseIdle()
 	}
-	if m.rep.Writer == m.rep.Attr.CopyID && m.rep.Flags&wire.FlagInconsistent == 0 {
-		m.do(Report{Term: m.rep.Term}) // done before, and nobody has claimed it since
+	if m.session.id == 0 && m.rep.Writer == m.rep.Attr.CopyID && m.rep.Flags&wire.FlagInconsistent == 0 {
+		m.do(Report{Term: m.rep.Term}) // done before, and nobody has claimed it since, or begun to
 		m.releaseIdle()
 		return
 	}

@@ -37,6 +37,20 @@ func (r *rig) remount() bool {
 	return r.rec.Snapshot
 }
 
+// A mount that ends before its first group leaves a pool that was unmounted cleanly as it is.
+func TestOpen_StoresNothingIntoACleanPool(t *testing.T) {
+	r := newRig(t, 16<<20, Params{})
+	busy(r, random(t))
+	r.unmount()
+	before := bytes.Clone(r.region.Bytes())
+	r.term++
+	r.open()
+	r.walked()
+	if r.rec.Replayed != 0 || !bytes.Equal(r.region.Bytes(), before) {
+		t.Errorf("%d records were replayed, or bytes have changed", r.rec.Replayed)
+	}
+}
+
 // walked is the volume after an Open that walks the tree.
 func (r *rig) walked() *Volume {
 	r.t.Helper()
