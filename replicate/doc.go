@@ -26,6 +26,7 @@
 //	reaper   waits for completions of the lane and makes every OnDrained call, for the life of the Replica
 //	clock    takes completions and steps the machine when its next deadline has come, for the life of the Replica
 //	reader   dials one control connection, then reads its frames; a second one connects its lane; both end with that connection
+//	prover   tests what a growth adds at the target, on a lane of its own, in bounded time; Extend does it here in its caller's goroutine
 //	callers  step the machine in their own goroutine; Drain posts there
 //
 // Replica.mu protects the machine, the control connection and the lane, and serialises posting. OnDrained is called

@@ -49,6 +49,7 @@ const (
 	EvAnswered // the lane's answer to drain Seq: Status, Where, Term
 	EvProgress // an answer in the middle of a drain, or of a copy
 	EvCopied   // the copy step asked for has ended, with Err
+	EvProven   // the self-test asked for has ended, with Err
 
 	EvTick // time has passed
 )
@@ -86,6 +87,7 @@ const (
 	ActLane                          // connect the lane of Grant; report EvLaneUp or EvLost
 	ActPost                          // start drain Seq on the lane: Ranges, Seal
 	ActCopy                          // do copy step Step; report EvCopied
+	ActProve                         // test what Grant has from pool offset From on, beside the lane; report EvProven
 	ActRegrant                       // Grant has another region for the lane, which covers the old one
 	ActBreak                         // end both connections, stop a copy step; their events are no longer wanted
 	ActDrained                       // report drain Seq with Err
@@ -111,6 +113,7 @@ type Action struct {
 	Seal   pmem.Seal
 	Frame  wire.Frame
 	Grant  *wire.Grant
+	From   uint64
 	Step   CopyStep
 	Err    error
 }

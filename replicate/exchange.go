@@ -3,6 +3,7 @@ package replicate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pmemfs/pmemfs/replicate/wire"
@@ -177,7 +178,8 @@ func (m *Machine) lost(now time.Duration, err error, out []Action) []Action {
 	return out
 }
 
-// grown ends GROW. A refusal leaves everything as it was, except that of a fenced session, which ends like any other.
+// grown handles the answer to GROW. A refusal leaves everything as it was, except that of a fenced session, which ends like any other. What is
+// new is tested before the lane gets it.
 func (m *Machine) grown(f *wire.Frame, now time.Duration, out []Action) []Action {
 	switch f.Status {
 	case wire.StatusOK:
@@ -190,16 +192,52 @@ func (m *Machine) grown(f *wire.Frame, now time.Duration, out []Action) []Action
 	if err := g.Decode(f.Body); err != nil {
 		return m.lost(now, err, out)
 	}
-	next := m.grant
-	next.Region = g.Region
-	err := checkGrant(&next, m.growTo, m.methods)
-	if err == nil && (len(next.Chunks) == 0) != (len(m.grant.Chunks) == 0) { // a lane keeps its way
-		err = fmt.Errorf("it grants %d chunks in place of %d: %w", len(next.Chunks), len(m.grant.Chunks), wire.StatusBadRequest)
+	m.next = m.grant
+	m.next.Region = g.Region
+	err := checkGrant(&m.next, m.growTo, m.methods)
+	if err == nil {
+		err = checkGrown(&m.grant.Region, &g.Region)
 	}
 	if err != nil {
 		return m.done(err, out)
 	}
-	m.grant, m.peer.PoolSize = next, g.PoolSize
+	if len(g.Chunks) > 0 && g.PoolSize > m.grant.PoolSize {
+		return append(out, Action{Kind: ActProve, Conn: m.conn, Grant: &m.next, From: m.grant.PoolSize})
+	}
+	return m.regrant(out)
+}
+
+// checkGrown says whether a lane that works with a region can go on with the next one: it keeps its way, with chunks or without, and no byte that
+// is in use moves, except that the last chunk is registered anew when it gets longer.
+func checkGrown(old, next *wire.Region) error {
+	full := len(old.Chunks)
+	if next.PoolSize > old.PoolSize && old.ChunkSize > 0 {
+		full = int(old.PoolSize / old.ChunkSize)
+	}
+	switch {
+	case next.ChunkSize != old.ChunkSize || (len(next.Chunks) == 0) != (len(old.Chunks) == 0):
+		return fmt.Errorf("it grants %d chunks of %d bytes in place of %d of %d: %w", len(next.Chunks), next.ChunkSize, len(old.Chunks), old.ChunkSize, wire.StatusBadRequest)
+	case next.PoolSize < old.PoolSize || (old.PoolSize|next.PoolSize)%word != 0:
+		return fmt.Errorf("it grants %d bytes in place of %d: %w", next.PoolSize, old.PoolSize, wire.StatusBadRequest)
+	case !slices.Equal(next.Chunks[:full], old.Chunks[:full]):
+		return fmt.Errorf("it grants other keys for memory that is in use: %w", wire.StatusBadRequest)
+	}
+	return nil
+}
+
+// proven ends GROW: the lane gets the new chunks, or nothing has changed for it.
+func (m *Machine) proven(ev *Event, out []Action) []Action {
+	if m.op != EvGrow { // the replica is being closed
+		return out
+	}
+	if ev.Err != nil {
+		return m.done(ev.Err, out)
+	}
+	return m.regrant(out)
+}
+
+func (m *Machine) regrant(out []Action) []Action {
+	m.grant, m.peer.PoolSize = m.next, m.next.PoolSize
 	return m.done(nil, append(out, Action{Kind: ActRegrant, Conn: m.conn, Grant: &m.grant}))
 }
 

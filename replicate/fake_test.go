@@ -44,9 +44,11 @@ type fakeTarget struct {
 	chunks  *region.Chunks
 	scratch verbs.MR
 	spoil   func(*wire.Grant) // nil: as it is
-	conns   map[net.Conn]bool
-	lanes   []*fakeLane
-	states  []wire.SetState
+
+	spoilGrown func(*wire.Region) // nil: as it is
+	conns      map[net.Conn]bool
+	lanes      []*fakeLane
+	states     []wire.SetState
 }
 
 type fakeLane struct {
@@ -207,11 +209,14 @@ func (f *fakeTarget) grow(body []byte) ([]byte, wire.Status) {
 		return wire.AppendRefusal(nil, fmt.Sprintf("there are %d bytes", cap(f.mem)), nil), wire.StatusTooSmall
 	}
 	f.mem = f.mem[:max(len(f.mem), int(g.PoolSize))]
-	if err := f.chunks.Extend(f.mem, pmem.Heap); err != nil {
+	if err := f.chunks.Extend(f.mem, pmem.Heap, nil); err != nil {
 		f.t.Error(err)
 	}
 	f.st.PoolSize = uint64(len(f.mem))
 	a := wire.Grown{Region: f.reach()}
+	if f.spoilGrown != nil {
+		f.spoilGrown(&a.Region)
+	}
 	return a.Append(nil), wire.StatusOK
 }
 

@@ -117,13 +117,17 @@ func (m *gpspm) send(what asked) verbs.SendWR {
 	return verbs.SendWR{ID: idSend, Op: verbs.OpSend, Signaled: true, Local: verbs.SGE{MR: m.sends, Off: off, Len: uint64(size)}}
 }
 
-// fetch asks the target to copy r from its pool into the staging area, now or when there is a credit. The READ follows its answer.
-func (m *gpspm) fetch(r pmem.Range) error {
-	m.fetching, m.fetchAsked = r, false
-	return m.askFetch()
+// bring lets the target copy the bytes from its pool into the staging area, if it has one. It is asked now or when there is a credit, and the READ
+// follows its answer.
+func (m *gpspm) bring(off, n uint64) (uint64, error) {
+	if m.staging == nil {
+		return m.lane.bring(off, n)
+	}
+	m.fetching, m.fetchAsked = pmem.Range{Off: off, Len: n}, false
+	return n, m.askFetch()
 }
 
-// askFetch sends what fetch has to ask, if it can.
+// askFetch sends what bring has to ask, if it can.
 func (m *gpspm) askFetch() error {
 	if m.fetching.Len == 0 || m.fetchAsked || !m.room() {
 		return nil

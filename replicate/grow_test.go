@@ -31,6 +31,13 @@ func TestMachine_Grow(t *testing.T) {
 	b.conn(Event{Kind: EvAnswered, Seq: 1})
 	b.want(InSync, "drained1")
 	b.answerGrown(grownSize)
+	b.want(InSync, "prove1048576")
+	if b.m.grant.Chunks[0].RKey != 1 || b.m.peer.PoolSize != 1<<20 {
+		t.Errorf("grant %+v before it is proven", b.m.grant)
+	}
+	b.drain(3)
+	b.want(InSync, "post3") // and during the self-test
+	b.conn(Event{Kind: EvProven})
 	b.want(InSync, "regrant2 done")
 	if g := b.m.grant; g.PoolSize != grownSize || g.Session != 77 || g.Credits != 64 || b.m.peer.PoolSize != grownSize || b.m.id.Size != 1<<20 {
 		t.Errorf("grant %+v, peer %+v, local %+v", g, b.m.peer, b.m.id)
@@ -43,7 +50,7 @@ func TestMachine_Grow(t *testing.T) {
 	small := peerState()
 	small.Gen, small.Term = 101, 6
 	b.answerState(small)
-	b.want(Refused, "break drained2!") // a smaller one comes back
+	b.want(Refused, "break drained2! drained3!") // a smaller one comes back
 	if !errors.Is(b.m.Err(), wire.StatusTooSmall) {
 		t.Errorf("%v", b.m.Err())
 	}
@@ -66,6 +73,7 @@ func TestMachine_GrowRefused(t *testing.T) {
 		b.want(InSync, "post2")
 		b.step(Event{Kind: EvGrow, Size: grownSize})
 		b.answerGrown(grownSize)
+		b.conn(Event{Kind: EvProven})
 		b.want(InSync, "regrant2 done")
 	}
 	b := newBench(t, testTimeout)
@@ -78,23 +86,85 @@ func TestMachine_GrowRefused(t *testing.T) {
 	b.want(Suspended, "break done! dial")
 }
 
-// The lane works with chunks or with a staging area as long as it lives. An answer that would have it change is refused.
-func TestMachine_GrowKeepsTheWay(t *testing.T) {
-	chunks := testGrant()
-	chunks.Staging = wire.Area{Len: 8 << 20}
-	staged := chunks
-	staged.Region = wire.Region{PoolSize: 1 << 20}
-	for _, c := range []struct {
-		grant wire.Grant
-		grown wire.Region
-	}{{chunks, wire.Region{PoolSize: grownSize}}, {staged, testRegion(grownSize, 2)}} {
-		b := newBench(t, testTimeout)
-		b.inSync()
-		b.m.grant = c.grant
+// Chunks that fail their self-test end the request alone, and the lane keeps what it has. The next try finds the copy large enough, and tests again.
+func TestMachine_GrowNotProven(t *testing.T) {
+	b := newBench(t, testTimeout)
+	b.inSync()
+	for range 2 {
 		b.step(Event{Kind: EvGrow, Size: grownSize})
-		g := wire.Grown{Region: c.grown}
-		b.answer(wire.StatusOK, g.Append(nil))
+		b.answerGrown(grownSize)
+		b.want(InSync, "prove1048576")
+		b.conn(Event{Kind: EvProven, Err: errTest})
 		b.want(InSync, "done!")
+		if !errors.Is(b.last[0].Err, errTest) || b.m.grant.PoolSize != 1<<20 || b.m.peer.PoolSize != 1<<20 {
+			t.Errorf("%v, grant %+v", b.last[0].Err, b.m.grant)
+		}
+	}
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.answerGrown(grownSize)
+	b.conn(Event{Kind: EvProven})
+	b.want(InSync, "regrant2 done")
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.answerGrown(grownSize)
+	b.want(InSync, "regrant2 done") // nothing is new
+
+	b.step(Event{Kind: EvGrow, Size: 2 * grownSize}) // the connection is lost meanwhile
+	b.answerGrown(2 * grownSize)
+	proven := Event{Kind: EvProven, Conn: b.m.conn}
+	b.conn(Event{Kind: EvLost, Err: errTest})
+	b.want(Suspended, "break done! dial")
+	b.step(proven)
+	b.want(Suspended, "")
+
+	b = newBench(t, testTimeout) // the replica is closed meanwhile
+	b.inSync()
+	b.step(Event{Kind: EvGrow, Size: grownSize})
+	b.answerGrown(grownSize)
+	b.step(Event{Kind: EvClose})
+	b.want(InSync, "done! CLOSE")
+	b.conn(Event{Kind: EvProven})
+	b.want(InSync, "")
+	b.answer(wire.StatusOK, nil)
+	b.want(Detached, "break done")
+}
+
+// The lane works with chunks or with a staging area as long as it lives, and what is in use stays where it is. An answer that would have that
+// change is refused.
+func TestMachine_GrowKeepsTheWay(t *testing.T) {
+	region := func(size, chunk uint64, keys ...uint32) wire.Region {
+		r := wire.Region{PoolSize: size, ChunkSize: chunk}
+		for _, k := range keys {
+			r.Chunks = append(r.Chunks, wire.Chunk{Base: 1 << 38, RKey: k})
+		}
+		return r
+	}
+	const half = 1 << 19
+	staged, chunks := region(1<<20, 0), region(1<<20, half, 1, 2)
+	for _, c := range []struct {
+		name       string
+		old, grown wire.Region
+		want       string
+	}{
+		{"from chunks to a staging area", chunks, region(grownSize, 0), "done!"},
+		{"from a staging area to chunks", staged, region(grownSize, 1<<20, 1, 2), "done!"},
+		{"a staging area", staged, region(grownSize, 0), "regrant done"},
+		{"other chunks", chunks, region(grownSize, 1<<20, 1, 2), "done!"},
+		{"moved", chunks, region(grownSize, half, 1, 7, 3, 4), "done!"},
+		{"more chunks", chunks, region(grownSize, half, 1, 2, 3, 4), "prove1048576"},
+		{"a longer last chunk", region(1<<20+4096, half, 1, 2, 3), region(grownSize, half, 1, 2, 7, 4), "prove1052672"},
+		{"the same size, moved", region(grownSize, half, 1, 2, 3, 4), region(grownSize, half, 1, 2, 3, 7), "done!"},
+		{"a part of a word", chunks, region(grownSize+4, half, 1, 2, 3, 4, 5), "done!"},
+		{"less than before", region(2*grownSize, grownSize, 1, 2), region(grownSize, grownSize, 1), "done!"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, testTimeout)
+			b.inSync()
+			b.m.grant.Region, b.m.grant.Staging = c.old, wire.Area{Len: 8 << 20}
+			b.step(Event{Kind: EvGrow, Size: grownSize})
+			g := wire.Grown{Region: c.grown}
+			b.answer(wire.StatusOK, g.Append(nil))
+			b.want(InSync, c.want)
+		})
 	}
 }
 

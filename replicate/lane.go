@@ -76,12 +76,17 @@ func newFabric(dev verbs.Device, pool memory, bounce uint64, log logrus.FieldLog
 	return f, nil
 }
 
-// extend makes lanes reach the pool as far as it goes by now. It may take long, and may run beside the lanes. Afterwards f.pool is set.
-func (f *fabric) extend(pool memory) error {
+// extend makes lanes reach the pool as far as it goes by now, if prove has nothing against what is new. It may take long, and may run beside the
+// lanes. Afterwards f.pool is set.
+func (f *fabric) extend(pool memory, prove func(span) error) error {
 	if f.local == nil {
 		return nil
 	}
-	return f.local.Extend(pool.Bytes(), pool.Kind())
+	s := span{from: f.local.Total(), to: uint64(len(pool.Bytes()))}
+	return f.local.Extend(pool.Bytes(), pool.Kind(), func(at func(off, n uint64) verbs.SGE) error {
+		s.at = at
+		return prove(s)
+	})
 }
 
 func (f *fabric) close() {

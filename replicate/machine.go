@@ -54,8 +54,9 @@ type Machine struct {
 	grant      wire.Grant
 	term       uint64
 	durability uint32
-	copied     bool   // a full copy of this claim has ended
-	growTo     uint64 // bytes asked for
+	copied     bool       // a full copy of this claim has ended
+	growTo     uint64     // bytes asked for
+	next       wire.Grant // what they were answered with, until it is proven
 
 	waitFor wire.Type // request on the wire, 0 = none
 	waitID  uint32
@@ -137,6 +138,8 @@ func (m *Machine) Step(ev *Event, out []Action) []Action {
 		out = m.laneUp(ev.Now, out)
 	case EvCopied:
 		out = m.copyStep(ev, out)
+	case EvProven:
+		out = m.proven(ev, out)
 	}
 	if m.state == InSync && (ev.Kind == EvAnswered || ev.Kind == EvProgress) {
 		return out // the answer to the next drain may have come too: a tick tells whether it is late
@@ -216,7 +219,7 @@ func (m *Machine) allowed(k EventKind) bool {
 
 func (m *Machine) claim(now time.Duration, out []Action) []Action {
 	c := wire.Claim{PoolUUID: m.id.PoolUUID, Writer: m.id.CopyID, Term: m.term, Gen: m.id.Gen, History: m.id.History,
-		Lanes: 1, Durability: m.durability, Methods: m.methods, Pool: m.pool}
+		Lanes: lanes, Durability: m.durability, Methods: m.methods, Pool: m.pool}
 	return m.send(now, wire.TypeClaim, c.Append(nil), out)
 }
 

@@ -147,8 +147,13 @@ func text(actions []Action) string {
 			out = append(out, fmt.Sprintf("post%d", a.Seq))
 		case ActCopy:
 			out = append(out, fmt.Sprintf("copy%d", a.Step))
+		case ActProve:
+			out = append(out, fmt.Sprintf("prove%d", a.From))
 		case ActRegrant:
-			out = append(out, fmt.Sprintf("regrant%d", a.Grant.Chunks[0].RKey))
+			out = append(out, "regrant")
+			if len(a.Grant.Chunks) > 0 {
+				out[len(out)-1] += fmt.Sprint(a.Grant.Chunks[0].RKey)
+			}
 		case ActBreak:
 			out = append(out, "break")
 		case ActDrained:

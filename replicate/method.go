@@ -27,6 +27,8 @@ type method interface {
 	// finish adds to the lane's wrs, behind the n WRITEs of a unit of j, what proves the unit. u holds what the unit names. It returns the
 	// length of the batch, of which the last work request is signaled.
 	finish(j *job, u *named, n int) int
+	// bring starts to bring up to n bytes at pool offset off, which the bounce buffer has room for, and returns how many.
+	bring(off, n uint64) (uint64, error)
 	// complete handles the completion of the last work request of a unit, or of a receive. It appends to out what it proves.
 	complete(wc *verbs.WC, u unit, out []outcome) ([]outcome, error)
 }

@@ -212,10 +212,11 @@ func (l *lane) write(r pmem.Range) (bool, error) {
 // read starts to bring up to n bytes at off into the bounce buffer, and returns how many. One may be outstanding; all others
 // leave its place in the send queue free.
 func (l *lane) read(off, n uint64) (uint64, error) {
-	n = min(n, bounceSize)
-	if m, ok := l.how.(*gpspm); ok && l.staging != nil {
-		return n, m.fetch(pmem.Range{Off: off, Len: n})
-	}
+	return l.how.bring(off, min(n, bounceSize))
+}
+
+// bring is that of all methods where the pool is in reach.
+func (l *lane) bring(off, n uint64) (uint64, error) {
 	n = min(n, l.remote.Rest(off))
 	addr, rkey := l.remote.At(off)
 	return n, l.postRead(n, addr, rkey)

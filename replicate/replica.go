@@ -180,16 +180,16 @@ func (r *Replica) Clean(ctx context.Context, flags uint32) error {
 	return r.call(ctx, "marking the copy clean", Event{Kind: EvClean, Flags: flags})
 }
 
-// Grow asks the target for a copy of at least size bytes, in sync as it is. What the pool uses stays the same until Extend. After a refusal
-// nothing has changed, and drains go on in any case.
+// Grow asks the target for a copy of at least size bytes, in sync as it is, and tests the chunks that it gains. What the pool uses stays the
+// same until Extend. After an error nothing has changed but that the target's copy may be larger, and drains go on in any case.
 func (r *Replica) Grow(ctx context.Context, size uint64) error {
 	return r.call(ctx, fmt.Sprintf("grow to %d bytes", size), Event{Kind: EvGrow, Size: size})
 }
 
-// Extend says that the pool has size bytes from now on, for which Grow has asked before; region is that of Connect, and as long by now. Drains that
-// were started before go on.
+// Extend says that the pool has size bytes from now on, for which Grow has asked before; region is that of Connect, and as long by now. What is
+// registered for it here is tested first, which needs the target. After an error nothing has changed. Drains that were started before go on.
 func (r *Replica) Extend(region pmem.Region, size uint64) error {
-	if err := r.fab.extend(region); err != nil { // may take long, while drains go on
+	if err := r.fab.extend(region, r.proveExtended); err != nil { // may take long, while drains go on
 		return r.wrap("extend", err)
 	}
 	r.mu.Lock()

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,30 +44,35 @@ func TestSelfTest_NamesTheChunk(t *testing.T) {
 	})
 }
 
-// astray is a device that maps the third chunk of a pool to other memory.
-type astray struct{ verbs.Device }
+// astray is a device that maps what is registered when it is told so to other memory, which may have no bytes at all.
+type astray struct {
+	verbs.Device
+	left  atomic.Int32 // registrations until then
+	empty bool
+}
 
-func (d astray) AllocPD() (verbs.PD, error) {
+func (d *astray) AllocPD() (verbs.PD, error) {
 	pd, err := d.Device.AllocPD()
-	return &astrayPD{pd, 0}, err
+	return &astrayPD{pd, d}, err
 }
 
 type astrayPD struct {
 	verbs.PD
-	regions int
+	dev *astray
 }
 
 func (p *astrayPD) RegisterMR(b []byte, a verbs.Access) (verbs.MR, error) {
-	if p.regions++; p.regions != 3 {
+	if p.dev.left.Add(-1) != 0 {
 		return p.PD.RegisterMR(b, a)
 	}
 	mr, err := p.PD.RegisterMR(bytes.Repeat([]byte{0x55}, len(b)), a)
-	return astrayMR{mr, b}, err
+	return astrayMR{mr, b, p.dev.empty}, err
 }
 
 type astrayMR struct {
 	verbs.MR
-	b []byte
+	b     []byte
+	empty bool
 }
 
 func (m astrayMR) Bytes() []byte { return m.b }
@@ -80,14 +87,16 @@ type astrayQP struct{ verbs.QP }
 
 func (q astrayQP) PostSend(wrs []verbs.SendWR) error {
 	for i := range wrs {
-		if m, ok := wrs[i].Local.MR.(astrayMR); ok {
+		if m, ok := wrs[i].Local.MR.(astrayMR); ok && m.empty {
+			wrs[i].Local = verbs.SGE{}
+		} else if ok {
 			wrs[i].Local.MR = m.MR
 		}
 	}
 	return q.QP.PostSend(wrs)
 }
 
-func (d astray) Connect(ctx context.Context, qp verbs.QP, addr string, private []byte) ([]byte, error) {
+func (d *astray) Connect(ctx context.Context, qp verbs.QP, addr string, private []byte) ([]byte, error) {
 	return d.Device.Connect(ctx, qp.(astrayQP).QP, addr, private)
 }
 
@@ -96,7 +105,9 @@ func TestSelfTest_OtherMemory(t *testing.T) {
 	providers(t, func(t *testing.T, below rig) {
 		err := claimSpoilt(t, func(t testing.TB) (verbs.Device, verbs.Device, string) {
 			a, b, at := below(t)
-			return astray{a}, b, at
+			dev := &astray{Device: a}
+			dev.left.Store(3)
+			return dev, b, at
 		}, nil)
 		if want := "the local chunk 2 at pool offset 524288 was registered and cannot be used: 0x5555555555555555 arrived where 0x0 was sent"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
@@ -135,14 +146,16 @@ func TestSelfTest_NoFlush(t *testing.T) {
 
 func TestStarts(t *testing.T) {
 	for _, c := range []struct {
-		size uint64
-		want []uint64
+		from, size uint64
+		want       []uint64
 	}{
-		{4096, nil}, {8192, []uint64{4096}}, {region.MinChunk, []uint64{4096}}, {region.MinChunk + 4096, []uint64{4096, region.MinChunk}},
-		{3 * region.MinChunk, []uint64{4096, region.MinChunk, 2 * region.MinChunk}},
+		{0, 4096, nil}, {0, 8192, []uint64{4096}}, {0, region.MinChunk, []uint64{4096}}, {0, region.MinChunk + 4096, []uint64{4096, region.MinChunk}},
+		{0, 3 * region.MinChunk, []uint64{4096, region.MinChunk, 2 * region.MinChunk}},
+		{8192, 8192, nil}, {8192, region.MinChunk, []uint64{8192}}, {region.MinChunk, 2*region.MinChunk + 8, []uint64{region.MinChunk, 2 * region.MinChunk}},
+		{region.MinChunk + 8192, 2*region.MinChunk + 7, []uint64{region.MinChunk + 8192}}, {math.MaxUint64 - 7, math.MaxUint64, nil},
 	} {
-		if got := starts(c.size, region.MinChunk); !slices.Equal(got, c.want) {
-			t.Errorf("%d bytes: %v, want %v", c.size, got, c.want)
+		if got := starts(c.from, c.size, region.MinChunk); !slices.Equal(got, c.want) {
+			t.Errorf("%d to %d bytes: %v, want %v", c.from, c.size, got, c.want)
 		}
 	}
 }

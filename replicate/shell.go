@@ -96,6 +96,9 @@ func (r *Replica) do(a *Action) error {
 		return r.link.lane.start(a.Seq, a.Ranges, a.Seal, inUnits)
 	case ActCopy:
 		r.link.steps <- a.Step
+	case ActProve:
+		l, grant, from := r.link, *a.Grant, a.From
+		r.group.Go(func() { r.proveGrown(l, &grant, from) })
 	case ActRegrant:
 		r.link.lane.regrant(a.Grant)
 	case ActBreak:
@@ -149,18 +152,12 @@ func (r *Replica) reader(l *connection) {
 
 // connectLane makes the lane of a grant.
 func (r *Replica) connectLane(l *connection, g *wire.Grant) {
-	addr, err := laneAddr(g.Fabric, r.cfg.Addr)
-	var ln *lane
+	ctx, cancel := context.WithTimeout(l.ctx, RequestTimeout)
+	ln, err := r.dialLane(ctx, g, drainLane)
 	if err == nil {
-		ln, err = newLane(r.fab, g, r.size.Load(), 0, 1)
+		err = ln.prove(ctx)
 	}
-	if err == nil {
-		ctx, cancel := context.WithTimeout(l.ctx, RequestTimeout)
-		if err = ln.connect(ctx, addr, 0); err == nil {
-			err = ln.prove(ctx)
-		}
-		cancel()
-	}
+	cancel()
 	r.mu.Lock()
 	stale := r.link != l
 	if err == nil && !stale {
@@ -175,6 +172,23 @@ func (r *Replica) connectLane(l *connection, g *wire.Grant) {
 	if ln != nil && (err != nil || stale) {
 		ln.close()
 	}
+}
+
+// dialLane makes and connects a lane of a grant. The one for drains alone uses the target's staging area.
+func (r *Replica) dialLane(ctx context.Context, g *wire.Grant, number uint16) (*lane, error) {
+	addr, err := laneAddr(g.Fabric, r.cfg.Addr)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := newLane(r.fab, g, r.size.Load(), 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := ln.connect(ctx, addr, number); err != nil {
+		ln.close()
+		return nil, err
+	}
+	return ln, nil
 }
 
 // reap waits for completions of the lane and reports drains, until stop; then it reports what is left.

@@ -104,6 +104,8 @@ func (s *Stepper) execute(a *Action) error {
 	case ActCopy:
 		s.step, s.run = a.Step, newCopyRun(a.Step, &s.plan)
 		return s.copyOn()
+	case ActProve: // its devices are not tried when they connect either
+		s.events = append(s.events, Event{Kind: EvProven, Conn: a.Conn})
 	case ActRegrant:
 		s.lane.regrant(a.Grant)
 	case ActBreak:
@@ -247,7 +249,7 @@ func (s *Stepper) Grow(_ context.Context, size uint64) error {
 }
 
 func (s *Stepper) Extend(region pmem.Region, size uint64) error {
-	if err := s.fab.extend(region); err != nil {
+	if err := s.fab.extend(region, func(span) error { return nil }); err != nil {
 		return err
 	}
 	s.fab.pool = region

@@ -65,6 +65,8 @@ type walk struct {
 	dialed, lane      bool // asked for and not yet there
 	posted            []uint64
 	copying           CopyStep
+	proving, proven   bool   // a self-test is under way, and the last one went well
+	reach             uint64 // bytes that the lane has
 	started, reported uint64
 	executed          map[uint64]bool
 	over              bool
@@ -96,8 +98,17 @@ func (w *walk) action(a Action) {
 	case ActSend:
 		w.sent = append(w.sent, a.Frame)
 	case ActLane:
-		w.lane = true
+		w.lane, w.reach = true, a.Grant.PoolSize
+	case ActProve:
+		if a.Grant == &w.m.grant || a.From != w.m.grant.PoolSize {
+			w.t.Errorf("%d bytes from %d on are tested, the lane has %d", a.Grant.PoolSize, a.From, w.m.grant.PoolSize)
+		}
+		w.proving, w.proven = true, false
 	case ActRegrant:
+		if size := w.m.grant.PoolSize; !w.proven && size > w.reach {
+			w.t.Errorf("the lane gets %d bytes that nobody has tested", size)
+		}
+		w.reach = w.m.grant.PoolSize
 		if w.m.State() != InSync || a.Grant.PoolSize < w.m.growTo {
 			w.t.Errorf("state %v: another region of %d bytes, %d were asked for", w.m.State(), a.Grant.PoolSize, w.m.growTo)
 		}
@@ -109,7 +120,7 @@ func (w *walk) action(a Action) {
 	case ActCopy:
 		w.copying = a.Step
 	case ActBreak:
-		w.sent, w.posted, w.dialed, w.lane, w.copying = nil, nil, false, false, 0
+		w.sent, w.posted, w.dialed, w.lane, w.copying, w.proving = nil, nil, false, false, 0, false
 	case ActDrained:
 		w.reported++
 		if a.Seq != w.reported {
@@ -154,6 +165,12 @@ func (w *walk) turn() {
 		step := w.copying
 		w.copying = 0
 		w.do(Event{Kind: EvCopied, Seq: uint64(step)})
+	case n < 37 && w.proving:
+		err := error(nil)
+		if w.proving, w.proven = false, w.rng.IntN(3) > 0; !w.proven {
+			err = errTest
+		}
+		w.do(Event{Kind: EvProven, Err: err})
 	case n == 37 && w.m.link != linkNone && w.rng.IntN(4) == 0:
 		w.do(Event{Kind: EvLost, Err: errTest})
 	case n == 38 && w.asked && w.rng.IntN(8) == 0:

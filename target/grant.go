@@ -20,6 +20,8 @@ import (
 const (
 	// endTimeout bounds the wait for the flush handlers of a session that ends.
 	endTimeout = 10 * time.Second
+	// vacateTimeout bounds the wait for the end of a lane that is connected anew.
+	vacateTimeout = 500 * time.Millisecond
 	// scratchSize is that of the scratch area in bytes.
 	scratchSize = 4096
 )
@@ -100,7 +102,7 @@ func (g *grant) establish(dev verbs.Device, c choice) (err error) {
 // extend makes a region that has grown reachable as a whole. WRITEs under way name older registrations, which end with the session.
 func (g *grant) extend() (wire.Grown, error) {
 	if g.chunks != nil {
-		if err := g.chunks.Extend(g.region.Bytes(), g.region.Kind()); err != nil {
+		if err := g.chunks.Extend(g.region.Bytes(), g.region.Kind(), nil); err != nil {
 			return wire.Grown{}, refuse(wire.StatusRegister, "%v", err)
 		}
 	}
@@ -140,6 +142,7 @@ func (g *grant) wire(fabric string) wire.Grant {
 
 // connect answers the request of lane number and starts its flush handler.
 func (g *grant) connect(dev verbs.Device, req verbs.ConnRequest, number uint16) error {
+	g.vacate(number)
 	l, err := g.admit(dev, number)
 	if err != nil {
 		return errors.Join(err, reject(req, err))
@@ -153,6 +156,20 @@ func (g *grant) connect(dev verbs.Device, req verbs.ConnRequest, number uint16) 
 		g.log.WithField("lane", number).Infof("lane ended: %v", errors.Join(err, g.leave(l, number)))
 	}()
 	return nil
+}
+
+// vacate waits for the handler of an older connection of lane number: its initiator may ask for the next one before the news of its end
+// is here.
+func (g *grant) vacate(number uint16) {
+	g.mu.Lock()
+	var old *lane
+	if int(number) < len(g.lanes) {
+		old = g.lanes[number]
+	}
+	g.mu.Unlock()
+	if old != nil {
+		_ = wait([]*lane{old}, vacateTimeout) // if it is still there, admit refuses
+	}
 }
 
 // admit makes lane number, which must not be connected.

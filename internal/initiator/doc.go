@@ -24,7 +24,8 @@
 // # Growth
 //
 // While mounted: 1 each target in turn, then 2 the local copy, get the size that their pool set files name by now; 3 the super with the size
-// is sealed on every copy, and only then is the space used. Until 3 nothing has changed for the file system.
+// is sealed on every copy, and only then is the space used. What is registered for it with the devices is tested before 2 at the targets, and before 3
+// here. Until 3 nothing has changed for the file system.
 //
 // # Order of an unmount
 //

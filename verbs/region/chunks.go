@@ -60,7 +60,7 @@ func Register(cfg Config, mem []byte, k pmem.Kind) (*Chunks, error) {
 	}
 	c := &Chunks{cfg: cfg, shift: uint(bits.TrailingZeros64(size))}
 	c.pool.Store(&pool{})
-	if err := c.Extend(mem, k); err != nil {
+	if err := c.Extend(mem, k, nil); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -83,9 +83,9 @@ func chunkSize(total uint64, dev verbs.Device) (uint64, error) {
 }
 
 // Extend makes mem reachable, which begins where the memory did before and is longer. Only what is new is registered, with the whole of the
-// last chunk. The older registration of that chunk stays good until Close, since work requests under way may name it. After an error
-// nothing has changed.
-func (c *Chunks) Extend(mem []byte, k pmem.Kind) error {
+// last chunk. The older registration of that chunk stays good until Close, since work requests under way may name it. Before anybody else
+// sees what is new, prove may try it and refuse it; at is Local as it will be. It may be nil. After an error nothing has changed.
+func (c *Chunks) Extend(mem []byte, k pmem.Kind, prove func(at func(off, n uint64) verbs.SGE) error) error {
 	access, err := rights(c.cfg.Device, k, c.cfg.Access)
 	if err != nil {
 		return err
@@ -111,8 +111,14 @@ func (c *Chunks) Extend(mem []byte, k pmem.Kind) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w (%v)", err, k), deregister(&added))
 	}
+	next := &pool{size, append(old.mrs[:keep:keep], added...), &mem[0]}
+	if prove != nil {
+		if err := prove(func(off, n uint64) verbs.SGE { return c.at(next, off, n) }); err != nil {
+			return errors.Join(err, deregister(&added))
+		}
+	}
 	c.older = append(c.older, old.mrs[keep:]...)
-	c.pool.Store(&pool{size, append(old.mrs[:keep:keep], added...), &mem[0]})
+	c.pool.Store(next)
 	return nil
 }
 
@@ -160,13 +166,15 @@ func (c *Chunks) Regions() []verbs.MR { return c.pool.Load().mrs }
 func (c *Chunks) Rest(off uint64) uint64 { return c.Size() - off&(c.Size()-1) }
 
 // Local is the n bytes at pool offset off, which lie in one chunk.
-func (c *Chunks) Local(off, n uint64) verbs.SGE {
+func (c *Chunks) Local(off, n uint64) verbs.SGE { return c.at(c.pool.Load(), off, n) }
+
+func (c *Chunks) at(p *pool, off, n uint64) verbs.SGE {
 	i := off >> c.shift
 	off &= c.Size() - 1
 	if i == 0 {
 		off -= c.cfg.First
 	}
-	return verbs.SGE{MR: c.pool.Load().mrs[i], Off: off, Len: n}
+	return verbs.SGE{MR: p.mrs[i], Off: off, Len: n}
 }
 
 // Close returns when the memory is out of reach. After an error it may be called again.

@@ -185,7 +185,7 @@ func TestChunks_LocalAndExtend(t *testing.T) {
 	}
 	old := c.Regions()[2]
 	pd.got = nil
-	if err := c.Extend(mem[:5*MinChunk], pmem.Heap); err != nil {
+	if err := c.Extend(mem[:5*MinChunk], pmem.Heap, nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(pd.got) != 3 || len(c.Regions()) != 5 || len(old.Bytes()) != 100 {
@@ -193,19 +193,31 @@ func TestChunks_LocalAndExtend(t *testing.T) {
 	}
 	find()
 	pd.got = nil
-	if err := c.Extend(mem[:7*MinChunk], pmem.Heap); err != nil || len(pd.got) != 2 {
+	if err := c.Extend(mem[:7*MinChunk], pmem.Heap, nil); err != nil || len(pd.got) != 2 {
 		t.Errorf("growth from a whole chunk on registered %v: %v", pd.got, err)
 	}
 	find()
 	before := c.Regions()
 	pd.fail, pd.left = unix.ENOMEM, 0
-	if err := c.Extend(mem, pmem.Heap); !errors.Is(err, unix.ENOMEM) || len(c.Regions()) != len(before) || c.Total() != 7*MinChunk {
+	if err := c.Extend(mem, pmem.Heap, nil); !errors.Is(err, unix.ENOMEM) || len(c.Regions()) != len(before) || c.Total() != 7*MinChunk {
 		t.Errorf("failed growth: %v, %d bytes", err, c.Total())
 	}
-	if err := c.Extend(make([]byte, 8*MinChunk), pmem.Heap); err == nil || c.Total() != 7*MinChunk {
+	pd.fail, pd.got = nil, nil
+	bad, older := errors.New("it cannot be used"), c.Local(6*MinChunk, 8)
+	err := c.Extend(mem, pmem.Heap, func(at func(off, n uint64) verbs.SGE) error {
+		s, last := at(7*MinChunk, 8), at(6*MinChunk, 8)
+		if &s.MR.Bytes()[s.Off] != &mem[7*MinChunk] || last != older || c.Total() != 7*MinChunk {
+			t.Errorf("what is tried is %+v and %+v, others see %d bytes", s, last, c.Total())
+		}
+		return bad
+	})
+	if !errors.Is(err, bad) || len(pd.got) != 1 || len(c.Regions()) != len(before) || c.Total() != 7*MinChunk {
+		t.Errorf("refused growth: %v, %d bytes, registered %v", err, c.Total(), pd.got)
+	}
+	if err := c.Extend(make([]byte, 8*MinChunk), pmem.Heap, nil); err == nil || c.Total() != 7*MinChunk {
 		t.Error("memory that stands elsewhere was taken")
 	}
-	if err := c.Extend(mem[:4096], pmem.Heap); err != nil || c.Total() != 7*MinChunk {
+	if err := c.Extend(mem[:4096], pmem.Heap, nil); err != nil || c.Total() != 7*MinChunk {
 		t.Errorf("growth to less: %v, %d bytes", err, c.Total())
 	}
 	find()
