@@ -67,6 +67,7 @@ type device struct {
 	maxCQE   int
 	refs     atomic.Int64 // protection domains, completion queues, listeners
 	closing  sync.Once
+	late     sync.WaitGroup // queue pairs that are being freed
 
 	mu     sync.RWMutex // protects the following
 	qps    map[uint32]*qp
@@ -257,14 +258,33 @@ func (d *device) gids() ([]gid, error) {
 func (d *device) Name() string     { return d.name }
 func (d *device) Caps() verbs.Caps { return d.caps }
 
-// Close fails while anything on the device is open.
+// Close fails while anything on the device is open, or the kernel does not let go of a connection that was called off.
 func (d *device) Close() error {
+	if !d.settled() {
+		return fmt.Errorf("ibverbs: close RDMA device %s: the kernel is still making a connection that was called off, which can take two minutes if nothing answers: close it then; "+
+			"the end of the process frees it, too: %w", d.name, verbs.ErrTimeout)
+	}
 	if n := d.refs.Load(); n != 0 {
 		return fmt.Errorf("ibverbs: close RDMA device %s: %d protection domains, completion queues or listeners are still open", d.name, n)
 	}
 	var err error
 	d.closing.Do(func() { err = d.release() })
 	return err
+}
+
+// settled waits until all queue pairs that were closed are freed.
+func (d *device) settled() bool {
+	done := make(chan struct{})
+	go func() {
+		d.late.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(closePatience):
+		return false
+	}
 }
 
 func (d *device) release() error {

@@ -306,6 +306,54 @@ func TestPeerSilent(t *testing.T) {
 	a.close(t)
 }
 
+// TestConnectIsHeldUp: nothing answers a connection over TCP, which siw makes within one call. Connect and Close end in time all the same, and when the kernel has given up, all is freed.
+func TestConnectIsHeldUp(t *testing.T) {
+	if !isSIW(t) {
+		return
+	}
+	a := newEnd(t, make([]byte, 4096), all)
+	a.receive(t, 3)
+	defer command(t, "ip", "link", "set", "lo", "up")
+	command(t, "ip", "link", "set", "lo", "down")
+	took := func(what string, least, most time.Duration, f func() error) error {
+		begin := time.Now()
+		err := f()
+		if d := time.Since(begin); d < least || d > most {
+			t.Errorf("%s took %v", what, d)
+		}
+		return err
+	}
+	err := took("Connect", 0, 2*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := a.dev.Connect(ctx, a.qp, net.JoinHostPort(env(t, "PMEMFS_RDMA_ADDR"), "7472"), nil)
+		return err
+	})
+	if !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("Connect: %v", err)
+	}
+	if err := took("Close", closePatience, 3*closePatience, a.qp.Close); err != nil {
+		t.Error(err)
+	}
+	a.rest(t, 3)
+	for _, c := range []func() error{a.mr.Deregister, a.pd.Close, a.cq.Close} {
+		if err := took("what is behind it", 0, time.Second, c); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := took("Close of the device", closePatience, 3*closePatience, a.dev.Close); !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("Close of the device: %v", err)
+	}
+	command(t, "ip", "link", "set", "lo", "up")
+	for end := time.Now().Add(3 * patience); ; {
+		if err := a.dev.Close(); err == nil {
+			return
+		} else if !errors.Is(err, verbs.ErrTimeout) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestNotReadyIsRetried: a peer that may have to wait for a page answers that it is not ready, and then gets the message again, some times. A
 // missing receive shows how often.
 func TestNotReadyIsRetried(t *testing.T) {

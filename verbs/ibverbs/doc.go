@@ -15,9 +15,9 @@
 //
 // The completion channel, the channel of the connection manager and that of asynchronous events are descriptors in the runtime's poller, so
 // no thread sleeps in C for long. What can block there: destroying a queue pair, region or connection, until the kernel
-// lets go of it; and with siw rdma_connect, while TCP connects. Connect returns in time all the same, and Close of the queue
-// pair waits for the kernel: two minutes, if a firewall drops what goes to the port (net.ipv4.tcp_syn_retries). An established connection whose peer falls silent
-// is closed at once.
+// lets go of it; and with siw rdma_connect, while TCP connects: two minutes, if a firewall drops what goes to the port (net.ipv4.tcp_syn_retries). Connect and
+// Close of the queue pair return in time all the same. What the kernel still needs of queue pair, protection domain and completion queues is freed when it
+// is done, by a goroutine of the device; Close of the device waits a second for that, then fails, and may be called again.
 //
 // # Connections
 //
@@ -35,10 +35,11 @@
 // # Goroutines
 //
 // Each device has two, for the events of the connection manager and for asynchronous ones, which Close of the device ends and joins. Each
-// connected queue pair has one, which takes a failed connection down, and each Connect has one; Close of the queue pair ends and joins them.
+// connected queue pair has one, which takes a failed connection down, and each Connect has one; Close of the queue pair ends and joins them, unless the kernel holds a
+// Connect up: then Close of the device joins it.
 //
 // # Locks
 //
 // In this order: manager.mu, completionQueue.mu (completions are taken from the device and handed on in order), qp.mu (state and
-// both queues), the lock of cq.Queue. device.mu is a leaf.
+// both queues), the lock of cq.Queue. device.mu is a leaf, and so is pd.mu.
 package ibverbs

@@ -4,6 +4,7 @@ package ibverbs
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/pmemfs/pmemfs/verbs"
@@ -24,6 +25,10 @@ type pd struct {
 	c      *C.struct_ibv_pd
 	refs   atomic.Int64 // regions and queue pairs
 	closed atomic.Bool
+
+	mu    sync.Mutex // protects the following
+	pairs int        // queue pairs that the device still has
+	gone  bool       // c is freed
 }
 
 func (d *device) AllocPD() (verbs.PD, error) {
@@ -35,14 +40,37 @@ func (d *device) AllocPD() (verbs.PD, error) {
 	return &pd{dev: d, c: pdOf(r)}, nil
 }
 
-// Close fails while regions or queue pairs are left.
+// Close fails while regions or queue pairs are left. The device's protection domain goes with its last queue pair.
 func (p *pd) Close() error {
 	if n := p.refs.Load(); n != 0 {
 		return fmt.Errorf("ibverbs: close protection domain: %d regions or queue pairs are still open", n)
 	}
-	if p.closed.Swap(true) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed.Store(true)
+	return p.destroy()
+}
+
+// hold and release count the queue pairs that the device has.
+func (p *pd) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pairs++
+}
+
+func (p *pd) release() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pairs--
+	return p.destroy()
+}
+
+// destroy frees the device's protection domain if nobody needs it. The lock is held.
+func (p *pd) destroy() error {
+	if !p.closed.Load() || p.pairs > 0 || p.gone {
 		return nil
 	}
+	p.gone = true
 	p.dev.refs.Add(-1)
 	return destroyed("ibverbs: close protection domain", C.ibv_dealloc_pd(p.c))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pmemfs/pmemfs/verbs"
 	"github.com/pmemfs/pmemfs/verbs/internal/cq"
@@ -114,6 +115,7 @@ func (p *pd) CreateQP(a verbs.QPAttr) (verbs.QP, error) {
 		return nil, fmt.Errorf("ibverbs: create queue pair: %w", err)
 	}
 	p.refs.Add(1)
+	p.hold()
 	p.dev.add(q)
 	return q, nil
 }
@@ -262,8 +264,11 @@ func (q *qp) connected(id *connID) error {
 	return nil
 }
 
+// closePatience is how long a Close waits for a connection in the making that was called off.
+const closePatience = time.Second
+
 // Close is no error: what it finds outstanding completes as flushed. When it returns, the device does not touch memory for the queue
-// pair any more.
+// pair any more. If the kernel does not let go of a connection in the making, the rest is done when it does, and Close of the device waits for that.
 func (q *qp) Close() error {
 	q.closing.Do(func() { q.closeErr = q.shut() })
 	return q.closeErr
@@ -279,7 +284,27 @@ func (q *qp) shut() error {
 
 	q.end()
 	q.watched.Wait()
-	q.attempts.Wait()
+	if id == nil && q.c != nil {
+		C.shim_qp_error(q.c) // a connection in the making, if there is one, comes to nothing
+	}
+	ended, freed := make(chan struct{}), make(chan error, 1)
+	q.dev.late.Go(func() {
+		q.attempts.Wait()
+		close(ended)
+		freed <- q.free(id)
+	})
+	defer q.pd.refs.Add(-1)
+	select {
+	case <-ended:
+		return <-freed
+	case <-time.After(closePatience):
+		q.abandon()
+		return nil
+	}
+}
+
+// free ends the connection id, if there is one, and gives the queue pair back to the device. It is called when no attempt uses it any more.
+func (q *qp) free(id *connID) error {
 	var errs []error
 	if id != nil {
 		C.shim_cm_disconnect(id.c) // an error means that it is disconnected
@@ -297,7 +322,6 @@ func (q *qp) shut() error {
 	q.dev.remove(q)
 	q.sq.account.Close()
 	q.rq.account.Close()
-	errs = append(errs, q.scq.detach(), q.rcq.detach())
-	q.pd.refs.Add(-1)
+	errs = append(errs, q.scq.detach(), q.rcq.detach(), q.pd.release())
 	return errors.Join(errs...)
 }

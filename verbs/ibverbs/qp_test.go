@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pmemfs/pmemfs/verbs"
@@ -111,6 +112,32 @@ func TestCloseWaitsForAnAttempt(t *testing.T) {
 	if err := q.begin(); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("an attempt after Close: %v", err)
 	}
+}
+
+// An attempt that the kernel holds up does not hold Close up: queue pair and protection domain are freed when it ends, and Close of the device waits for that.
+func TestCloseLeavesAnAttemptBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := bare(t)
+		q.pd.refs.Add(1)
+		q.pd.hold()
+		if err := q.begin(); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := q.Close(); err != nil || time.Since(begun) != closePatience {
+			t.Errorf("Close: %v, after %v", err, time.Since(begun))
+		}
+		if n := q.pd.refs.Load(); n != 0 || q.pd.pairs != 1 {
+			t.Errorf("%d open and %d kept queue pairs", n, q.pd.pairs)
+		}
+		if err := q.dev.Close(); !errors.Is(err, verbs.ErrTimeout) {
+			t.Errorf("Close of the device: %v", err)
+		}
+		q.attempts.Done()
+		if !q.dev.settled() || q.pd.pairs != 0 {
+			t.Errorf("the queue pair is not freed: %d are kept", q.pd.pairs)
+		}
+	})
 }
 
 // What the peer offers bounds the Reads of this side, not what it asks for.
