@@ -31,7 +31,7 @@ type benchFabricCmd struct {
 	Iterations int           `default:"2000" help:"Round trips of each latency test."`
 	Time       time.Duration `default:"1s" help:"Length of each bandwidth test."`
 	Window     int           `default:"16" help:"Work requests in flight in a bandwidth test."`
-	Busy       bool          `help:"Never sleep while waiting for a completion, as perftest does."`
+	Busy       bool          `help:"Never sleep in a latency test, as perftest does."`
 	JSON       bool          `name:"json" help:"One JSON object."`
 }
 
@@ -110,7 +110,7 @@ func (c *benchFabricCmd) measure(ctx context.Context, dev verbs.Device, opt perf
 		return printJSON(dev.Name(), results)
 	}
 	_, err = fmt.Print("\nwrite_lat is half of a round trip of WRITEs that both sides find in memory, read_lat and write_read_lat are round trips.\n" +
-		"Bandwidths are those of rounds of 8 MiB, each up to its last completion.\n")
+		"Bandwidths are those of rounds of 32 MiB, each up to its last completion.\n")
 	return err
 }
 

@@ -2,15 +2,16 @@
 //
 // It measures what the programs of the package perftest measure, so that a provider can be compared with them on the same device:
 //
-//   - WRITE latency, as ib_write_lat: both sides WRITE in turn and look at their own memory for the bytes of the other. The figure
-//     is half of a round trip.
+//   - WRITE latency, as ib_write_lat: both sides WRITE in turn, wait for the completion, and look at their own memory for the bytes of the other. The
+//     figure is half of a round trip.
 //   - READ latency, as ib_read_lat: one READ after the other, each until its completion. The figure is the round trip.
 //   - WRITE+READ: both in one batch, until the completion of the READ, which proves that the WRITE is placed. perftest has nothing like it. The figure
 //     is the round trip: what a WRITE costs that must have arrived.
 //   - WRITE and READ bandwidth, as ib_write_bw and ib_read_bw: a window of work requests in flight, of which few are signaled, all from
 //     and to the same memory. A round ends with the last completion, a round of WRITEs with that of a READ behind them.
 //
-// One side serves (Serve), which costs it a CPU only during WRITE latency; the other measures (Run). The loops that are measured allocate nothing.
+// One side serves (Serve), which costs it a CPU only during WRITE latency (perftest's servers poll all the time); the other measures (Run). The loops
+// that are measured allocate nothing.
 //
 // # Messages
 //

@@ -9,53 +9,32 @@ import (
 	"github.com/pmemfs/pmemfs/verbs"
 )
 
-// signalEvery is how many WRITEs of an exchange one completion stands for.
-const signalEvery = 32
-
 // exchange is one side of an exchange of WRITEs.
 type exchange struct {
 	*side
 	size int
 	next uint64 // sequence number of the next WRITE of this side
-	wait bool   // a signaled WRITE has not been reaped
-	n    int    // WRITEs posted
 }
 
 func newExchange(s *side, size int, first uint64) *exchange {
 	e := &exchange{side: s, size: size, next: first}
 	e.wrs[0] = s.write(size)
+	e.wrs[0].Signaled = true
 	return e
 }
 
-// post posts the next WRITE. Its source, which held the one before, is free: the answer of the peer has proven that that is placed.
-func (e *exchange) post() error {
-	signaled := e.n%signalEvery == signalEvery-1
-	if signaled && e.wait {
-		if err := e.done(); err != nil {
-			return err
-		}
-	}
-	e.wait = e.wait || signaled
-	e.n++
+// turn posts the next WRITE and waits for its completion, as perftest does before it looks for the answer. The source, which held the WRITE before,
+// is free: the answer of the peer has proven that that is placed.
+func (e *exchange) turn() error {
 	wordAt(e.out.Bytes(), e.size-8).Store(e.next)
-	e.wrs[0].Signaled = signaled
 	e.next++
-	return e.qp.PostSend(e.wrs[:1])
-}
-
-// end reaps what is left.
-func (e *exchange) end() error {
-	if !e.wait {
-		return nil
-	}
-	e.wait = false
-	return e.done()
+	return e.roundTrip(1)
 }
 
 // trip is one WRITE and the answer to it.
 func (e *exchange) trip(ctx context.Context) error {
 	value := e.next
-	if err := e.post(); err != nil {
+	if err := e.turn(); err != nil {
 		return err
 	}
 	return e.await(ctx, e.word(e.size), value)
@@ -66,7 +45,7 @@ func (e *exchange) serve(ctx context.Context) error {
 	if err := e.await(ctx, e.word(e.size), e.next); err != nil {
 		return err
 	}
-	return e.post()
+	return e.turn()
 }
 
 // startExchange agrees with the server on n WRITEs of size bytes. first is the sequence number of the first: none was used before.

@@ -187,14 +187,13 @@ func TestLoopsAllocateNothing(t *testing.T) {
 		}
 	}
 	demand("exchange of WRITEs", func() error { return e.trip(t.Context()) })
-	check(t, e.end())
 	s.wrs[0] = s.read(8)
 	demand("READ", func() error { return s.roundTrip(1) })
 	s.wrs[0], s.wrs[1] = s.write(8), s.read(8)
 	demand("WRITE and READ", func() error { return s.roundTrip(2) })
 	for _, op := range []verbs.Opcode{verbs.OpWrite, verbs.OpRead} {
 		transfer := s.newTransfer(op, 4096, 8, 64)
-		demand(op.String(), func() error { return transfer.run(context.Background()) })
+		demand(op.String(), func() error { return transfer.run(context.Background(), transfer.round) })
 	}
 }
 
@@ -222,6 +221,29 @@ func TestBusySideGivesUp(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("busy %v: no end", a.busy)
 		}
+	}
+}
+
+// TestEarlyMessage: a message that comes while a side waits for a completion is there when it is asked for.
+func TestEarlyMessage(t *testing.T) {
+	f := verbstest.NewFabric(verbstest.Auto)
+	a, err := newSide(f.Device("a"))
+	check(t, err)
+	defer a.close()
+	b, err := newSide(f.Device("b"))
+	check(t, err)
+	defer b.close()
+	check(t, f.Link(a.qp, b.qp))
+	check(t, a.meet(b.hello()))
+	copy(b.sendBuffer(), "next")
+	check(t, b.send(4))
+	a.wrs[0] = a.read(8)
+	check(t, a.roundTrip(1))
+	if m, err := a.message(t.Context(), time.Second); err != nil || string(m) != "next" {
+		t.Errorf("%q, %v", m, err)
+	}
+	if m, err := a.message(t.Context(), time.Millisecond); !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("a second time: %q, %v", m, err)
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 	looksPerTime = 256 // between two looks at the clock
 	spin         = 100 * time.Microsecond
 	pause        = 20 * time.Microsecond
+	alone        = time.Millisecond // how long a busy side keeps the scheduler out
 )
 
 // IDs of work requests.
@@ -63,11 +64,13 @@ type side struct {
 	out  verbs.MR // MaxSize bytes: source of WRITEs, sink of READs
 	msgs verbs.MR // receives, then Sends
 	peer region
-	busy bool          // poll without ever sleeping
+	busy bool          // poll without ever sleeping, except in the middle of a transfer
 	most time.Duration // limit
 
-	wrs [2]verbs.SendWR
-	wcs [1]verbs.WC
+	wrs   [2]verbs.SendWR
+	wcs   [1]verbs.WC
+	early verbs.WC // of a message that came while done waited: a client is through with an exchange before the server's last completion
+	came  bool     // early is set
 }
 
 func newSide(dev verbs.Device) (s *side, err error) {
@@ -161,7 +164,7 @@ func (s *side) sendBuffer() []byte { return s.msgs.Bytes()[messages*requestSize:
 func (s *side) message(ctx context.Context, patience time.Duration) ([]byte, error) {
 	end := time.Now().Add(patience)
 	for {
-		n, err := s.cq.Poll(s.wcs[:])
+		n, err := s.poll()
 		if err != nil {
 			return nil, err
 		}
@@ -181,6 +184,15 @@ func (s *side) message(ctx context.Context, patience time.Duration) ([]byte, err
 			return b, s.postRecv(i)
 		}
 	}
+}
+
+// poll takes the completion that is due to message.
+func (s *side) poll() (int, error) {
+	if s.came {
+		s.came, s.wcs[0] = false, s.early
+		return 1, nil
+	}
+	return s.cq.Poll(s.wcs[:])
 }
 
 func (s *side) wait(ctx context.Context, d time.Duration) error {
@@ -212,7 +224,11 @@ func (s *side) done() error {
 			if s.wcs[0].Status != verbs.StatusOK {
 				return s.failed(&s.wcs[0])
 			}
-			if s.wcs[0].ID == idSend {
+			switch {
+			case s.wcs[0].ID == idSend:
+				continue
+			case s.wcs[0].ID&(1<<idBits-1) == idRecv:
+				s.came, s.early = true, s.wcs[0]
 				continue
 			}
 			return nil
@@ -247,7 +263,8 @@ func (s *side) late(begin *time.Time) error {
 func (s *side) word(size int) *atomic.Uint64 { return wordAt(s.in.Bytes(), size-8) }
 
 // await returns when the word has the value. It looks at it without a pause at first, then, unless the side is busy, with pauses: the
-// goroutine or the process that is waited for may need the processor.
+// goroutine or the process that is waited for may need the processor. A busy side does not even let other goroutines run for a while: each Gosched
+// wakes a thread that looks for work, and that thread takes a processor from the peer or from the kernel's half of a software device.
 func (s *side) await(ctx context.Context, w *atomic.Uint64, value uint64) error {
 	var begin time.Time
 	for looks := 1; w.Load() != value; looks++ {
@@ -264,6 +281,7 @@ func (s *side) await(ctx context.Context, w *atomic.Uint64, value uint64) error 
 		switch d := now.Sub(begin); {
 		case d > s.most:
 			return fmt.Errorf("no WRITE of the other side for %v: %w", s.most, verbs.ErrTimeout)
+		case s.busy && d < alone:
 		case s.busy || d < spin:
 			runtime.Gosched()
 		default:

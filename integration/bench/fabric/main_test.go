@@ -1,24 +1,43 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/pmemfs/pmemfs/verbs/perf"
 )
 
-func TestParse(t *testing.T) {
-	latency := "---\n Device         : rdma_b\n---\n #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\n" +
-		" 8       1000          21.10          310.55       25.05 \t       26.11       \t4.50\n"
-	if v, err := parse(latency, perf.Test{Name: perf.WriteLatency, Size: 8}); err != nil || v != 25.05 {
-		t.Errorf("latency %v, %v", v, err)
+func TestParseTrips(t *testing.T) {
+	out := "---\n Device         : rdma_b\n#, usec\n"
+	for i := range 11 {
+		out += fmt.Sprintf("%d, %d.5\n", i+1, 30-i)
 	}
+	out += " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n 8       11          20.50          30.50       25.50 \t       25.50\n"
+	if f, err := parseTrips(out); err != nil || f != (figure{21.5, 25.5}) {
+		t.Errorf("%v, %v", f, err)
+	}
+	if f, err := parseTrips("#, usec\n"); err == nil {
+		t.Errorf("no times: %v", f)
+	}
+}
+
+func TestParseRow(t *testing.T) {
 	bandwidth := " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n 65536      500              75.11              74.02\t\t   0.001184\n"
-	if v, err := parse(bandwidth, perf.Test{Name: perf.ReadBandwidth, Size: 65536}); err != nil || v != 74.02 {
-		t.Errorf("bandwidth %v, %v", v, err)
+	if f, err := parseRow(bandwidth, perf.Test{Name: perf.ReadBandwidth, Size: 65536}); err != nil || f.p50 != 74.02 {
+		t.Errorf("bandwidth %v, %v", f, err)
 	}
-	if v, err := parse(bandwidth, perf.Test{Name: perf.ReadBandwidth, Size: 4096}); err == nil {
-		t.Errorf("a size that is not there: %v", v)
+	if f, err := parseRow(bandwidth, perf.Test{Name: perf.ReadBandwidth, Size: 4096}); err == nil {
+		t.Errorf("a size that is not there: %v", f)
+	}
+}
+
+// TestPercentile: of few rounds the percentiles are different ones.
+func TestPercentile(t *testing.T) {
+	for p, want := range map[int]float64{0: 1, 10: 2, 50: 4, 90: 6, 100: 7} {
+		if got := percentile([]float64{7, 3, 5, 1, 2, 6, 4}, p); got != want {
+			t.Errorf("p%d is %v, want %v", p, got, want)
+		}
 	}
 }
 

@@ -22,12 +22,19 @@ const (
 	benchPort = "7490"
 	sendPort  = "7480"
 	limit     = 2 * time.Minute // of one run of a program; the clock of a guest can be fast
+	window    = 16              // work requests in flight of a bandwidth test
 )
 
-// in makes a command that runs in the network of a side.
+// processor is that of a side. Both polling on one of them would wait for each other by time slices.
+var processor = map[string]string{"A": "0", "B": "1"}
+
+// in makes a command that runs in the network and on the processor of a side.
 func in(ctx context.Context, side, program string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + side, program}, args...)...)
+	return exec.CommandContext(ctx, "taskset", append([]string{"-c", processor[side], "nsenter", "--net=/run/netns/" + side, program}, args...)...)
 }
+
+// words are the program of such a command and its arguments.
+func words(cmd *exec.Cmd) string { return strings.Join(cmd.Args[5:], " ") }
 
 // output runs a command and returns what it prints.
 func output(cmd *exec.Cmd) (string, error) {
@@ -35,7 +42,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s%s", strings.Join(cmd.Args[2:], " "), err, out, stderr.Bytes())
+		return "", fmt.Errorf("%s: %w: %s%s", words(cmd), err, out, stderr.Bytes())
 	}
 	return string(out), nil
 }
@@ -45,10 +52,9 @@ func startServer(provider string) (stop func(), err error) {
 	return background("pmemfs", "bench", "fabric", "--provider", provider, "--listen", server+":"+benchPort)
 }
 
-// background starts a program on side A that says that it listens.
+// background starts a program on side A that says that it listens. What else it says is not printed: the client's failure is.
 func background(program string, args ...string) (stop func(), err error) {
 	cmd := in(context.Background(), "A", program, args...)
-	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -70,53 +76,57 @@ func background(program string, args ...string) (stop func(), err error) {
 	return stop, nil
 }
 
-// pmemfs returns a latency in us, or a bandwidth in MiB/s.
-func (o *options) pmemfs(t perf.Test) (float64, error) {
+// pmemfs measures one round, of bandwidth as many bytes as one round of perftest moves.
+func (o *options) pmemfs(t perf.Test) (figure, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	out, err := output(in(ctx, "B", "pmemfs", "bench", "fabric", "--provider", o.provider, "--json", "--busy", "--only", t.Name, "--size", fmt.Sprint(t.Size),
-		"--iterations", fmt.Sprint(o.iterations), "--time", "500ms", "--window", "16", server+":"+benchPort))
+	args := []string{"bench", "fabric", "--provider", o.provider, "--json", "--only", t.Name, "--size", fmt.Sprint(t.Size),
+		"--iterations", fmt.Sprint(o.iterations), "--time", "1ns", "--window", fmt.Sprint(window)}
+	if (&perf.Result{Test: t}).Latency() {
+		args = append(args, "--busy")
+	}
+	out, err := output(in(ctx, "B", "pmemfs", append(args, server+":"+benchPort)...))
 	if err != nil {
-		return 0, err
+		return figure{}, err
 	}
 	var report struct {
 		Results []struct {
-			Unit string
-			P50  float64
+			Unit     string
+			P10, P50 float64
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Results) != 1 {
-		return 0, fmt.Errorf("pmemfs says %q: %v", out, err)
+		return figure{}, fmt.Errorf("pmemfs says %q: %v", out, err)
 	}
-	r := report.Results[0]
+	r, scale := report.Results[0], 1.0/(1<<20)
 	if r.Unit == "s" {
-		return r.P50 * 1e6, nil
+		scale = 1e6
 	}
-	return r.P50 / (1 << 20), nil
+	return figure{r.P10 * scale, r.P50 * scale}, nil
 }
 
 // perftest returns the same of perftest's program. Its clients do not wait for their server, which ends with the first client that fails, so
 // both are tried again with more time between them.
-func (o *options) perftest(t perf.Test) (v float64, err error) {
+func (o *options) perftest(t perf.Test) (f figure, err error) {
 	for delay := 500 * time.Millisecond; delay < 10*time.Second; delay *= 2 {
 		var e error
-		if v, e = o.perftestOnce(t, delay); e == nil {
-			return v, nil
+		if f, e = o.perftestOnce(t, delay); e == nil {
+			return f, nil
 		}
 		err = errors.Join(err, e)
 	}
-	return 0, err
+	return figure{}, err
 }
 
-func (o *options) perftestOnce(t perf.Test, delay time.Duration) (float64, error) {
+func (o *options) perftestOnce(t perf.Test, delay time.Duration) (figure, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	args := []string{"-R", "-F", "-s", fmt.Sprint(t.Size), "-n", fmt.Sprint(o.count(t))}
+	args := append([]string{"-R", "-F", "-s", fmt.Sprint(t.Size)}, o.count(t)...)
 	peer := in(ctx, "A", "ib_"+t.Name, args...)
 	var said bytes.Buffer
 	peer.Stdout, peer.Stderr = &said, &said
 	if err := peer.Start(); err != nil {
-		return 0, err
+		return figure{}, err
 	}
 	defer func() {
 		cancel()
@@ -127,34 +137,54 @@ func (o *options) perftestOnce(t perf.Test, delay time.Duration) (float64, error
 	if err != nil {
 		cancel()
 		peer.Wait()
-		return 0, fmt.Errorf("%w; its server says %s", err, said.Bytes())
+		return figure{}, fmt.Errorf("%w; its server says %s", err, said.Bytes())
 	}
-	return parse(out, t)
+	if (&perf.Result{Test: t}).Latency() {
+		return parseTrips(out)
+	}
+	return parseRow(out, t)
 }
 
-func (o *options) count(t perf.Test) int {
+// count are the flags that say how much is measured: round trips, all of which are printed, or work requests with the window of pmemfs.
+func (o *options) count(t perf.Test) []string {
 	if (&perf.Result{Test: t}).Latency() {
-		return o.iterations
+		return []string{"-H", "-n", fmt.Sprint(o.iterations)}
 	}
-	return max(16, o.bytes/t.Size)
+	return []string{"-t", fmt.Sprint(window), "-n", fmt.Sprint(max(window, perf.RoundBytes/t.Size))}
 }
 
-// parse takes the typical latency or the average bandwidth out of perftest's table:
-//
-//	#bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec] ...
-//	#bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
-func parse(out string, t perf.Test) (float64, error) {
-	column := 3
-	if (&perf.Result{Test: t}).Latency() {
-		column = 4
-	}
+// parseTrips takes the times out of perftest's histogram: lines "NUMBER, us".
+func parseTrips(out string) (figure, error) {
+	var times []float64
 	for line := range strings.Lines(out) {
-		f := strings.Fields(line)
-		if len(f) > column && f[0] == fmt.Sprint(t.Size) {
-			return strconv.ParseFloat(f[column], 64)
+		number, time, ok := strings.Cut(strings.TrimSpace(line), ", ")
+		if _, err := strconv.Atoi(number); !ok || err != nil {
+			continue
+		}
+		us, err := strconv.ParseFloat(time, 64)
+		if err != nil {
+			continue
+		}
+		times = append(times, us)
+	}
+	if len(times) == 0 {
+		return figure{}, fmt.Errorf("no times in %q", out)
+	}
+	return figure{percentile(times, 10), percentile(times, 50)}, nil
+}
+
+// parseRow takes the average bandwidth out of perftest's table:
+//
+//	#bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]
+func parseRow(out string, t perf.Test) (figure, error) {
+	const average = 3
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > average && f[0] == fmt.Sprint(t.Size) {
+			rate, err := strconv.ParseFloat(f[average], 64)
+			return figure{p50: rate}, err
 		}
 	}
-	return 0, fmt.Errorf("no line of %d bytes in %q", t.Size, out)
+	return figure{}, fmt.Errorf("no line of %d bytes in %q", t.Size, out)
 }
 
 // compareSendfile sends a file, and compares its rate with that of ib_write_bw with the same chunk. The receiver checks the content.
@@ -196,7 +226,7 @@ func (o *options) compareSendfile() (*series, error) {
 		if err := os.Remove(filepath.Join(inbox, "source")); err != nil {
 			return nil, err
 		}
-		s.add(theirs, ours)
+		s.add(theirs.p50, ours)
 	}
 	return s, nil
 }
@@ -209,7 +239,7 @@ func (o *options) send(file string) (float64, error) {
 	cmd := in(ctx, "B", "sendfile", "send", "--provider", o.provider, server+":"+sendPort, file)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[2:], " "), err, out)
+		return 0, fmt.Errorf("%s: %w: %s", words(cmd), err, out)
 	}
 	return parseRate(string(out))
 }
