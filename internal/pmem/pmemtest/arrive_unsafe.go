@@ -21,7 +21,7 @@ func (r *Region) Arrived(b []byte) bool {
 	}
 	r.collapse(func(u int, t *track) int {
 		n := len(t.later) / r.unit
-		if u < first || u > last || !bytes.Equal(t.later, bytes.Repeat(r.at(r.base, u), n)) {
+		if u < first || u > last || !bytes.Equal(t.later, bytes.Repeat(r.durable(u), n)) {
 			return 0
 		}
 		return n
@@ -35,7 +35,7 @@ func (r *Region) fix(u int, t *track, lo, hi int) {
 	for at := 0; at < len(t.later); at += r.unit {
 		copy(t.later[at+lo:at+hi], latest[lo:hi])
 	}
-	base := bytes.Clone(r.at(r.base, u))
+	base := bytes.Clone(r.durable(u))
 	copy(base[lo:hi], latest[lo:hi])
 	r.settle(u, base)
 }

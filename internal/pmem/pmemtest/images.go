@@ -71,10 +71,9 @@ func (m *Image) Clone() (b []byte) {
 }
 
 func (r *Region) restore() {
-	for at := 0; at < len(r.work); at += page {
-		end := min(at+page, len(r.work))
-		if !bytes.Equal(r.work[at:end], r.base[at:end]) {
-			copy(r.work[at:end], r.base[at:end])
+	for i, base := range r.base {
+		if work := r.work[i*page:][:len(base)]; !bytes.Equal(work, base) {
+			copy(work, base)
 		}
 	}
 }
@@ -86,7 +85,7 @@ func (m *Image) content(p pick) []byte {
 	if p.torn == 0 {
 		return b
 	}
-	old := r.at(r.base, p.unit)
+	old := r.durable(p.unit)
 	if p.version > 0 {
 		old = later[(p.version-1)*r.unit:][:r.unit]
 	}
@@ -102,7 +101,7 @@ func (m *Image) content(p pick) []byte {
 func (m *Image) hash() {
 	m.Hash = m.r.digest
 	for _, p := range m.picks {
-		m.Hash ^= hash(p.unit, m.r.at(m.r.base, p.unit)) ^ hash(p.unit, m.content(p))
+		m.Hash ^= hash(p.unit, m.r.durable(p.unit)) ^ hash(p.unit, m.content(p))
 	}
 }
 

@@ -35,13 +35,11 @@ func (e Event) String() string {
 	return [...]string{"flush", "fence", "seal store", "sync", "observation"}[e]
 }
 
-const page = 4096
-
 // Region implements pmem.Region.
 type Region struct {
 	mem  []byte // what the program sees
-	seen []byte // mem at the last event
-	base []byte // what is on the medium for sure
+	seen pages  // mem at the last event
+	base pages  // what is on the medium for sure
 	work []byte // equals base, but while an image is looked at
 
 	mode Mode
@@ -68,13 +66,13 @@ type track struct {
 // New makes a region with these bytes, all of them on the medium. hook is called after each event, nil for nobody. It may look at
 // images, but must not use the region.
 func New(b []byte, mode Mode, hook func(Event)) *Region {
-	r := &Region{mem: bytes.Clone(b), seen: bytes.Clone(b), base: bytes.Clone(b), work: bytes.Clone(b),
+	r := &Region{mem: bytes.Clone(b), seen: divide(b), base: divide(b), work: bytes.Clone(b),
 		mode: mode, unit: 64, open: make(map[int]*track), hook: hook}
 	if mode == Pages {
 		r.unit = 512
 	}
 	for u := range len(b) / r.unit {
-		r.digest ^= hash(u, r.at(r.base, u))
+		r.digest ^= hash(u, r.at(b, u))
 	}
 	return r
 }
@@ -82,7 +80,11 @@ func New(b []byte, mode Mode, hook func(Event)) *Region {
 // OnEvent replaces the hook.
 func (r *Region) OnEvent(hook func(Event)) { r.hook = hook }
 
+// at is unit u in the bytes b of the region.
 func (r *Region) at(b []byte, u int) []byte { return b[u*r.unit : (u+1)*r.unit] }
+
+// durable is the base version of unit u, to be read only.
+func (r *Region) durable(u int) []byte { return r.base.at(u*r.unit, r.unit) }
 
 func (r *Region) Bytes() []byte { return r.mem }
 
@@ -180,7 +182,7 @@ func (r *Region) Store64(off, val uint64) error {
 	}
 	r.compare()
 	binary.LittleEndian.PutUint64(r.mem[off:], val)
-	r.compare()
+	r.comparePage(int(off / page)) // no other has changed since
 	r.event(Stored)
 	return nil
 }
@@ -226,20 +228,20 @@ func (r *Region) event(e Event) {
 
 // compare gives a version to each unit that was stored to since the last event.
 func (r *Region) compare() {
-	for at := 0; at < len(r.mem); at += page {
-		if end := min(at+page, len(r.mem)); !bytes.Equal(r.mem[at:end], r.seen[at:end]) {
-			r.comparePage(at, end)
+	for i, seen := range r.seen {
+		if !bytes.Equal(r.mem[i*page:][:len(seen)], seen) {
+			r.comparePage(i)
 		}
 	}
 }
 
-func (r *Region) comparePage(at, end int) {
-	for u := at / r.unit; u < end/r.unit; u++ {
-		now, seen := r.at(r.mem, u), r.at(r.seen, u)
-		if bytes.Equal(now, seen) {
+func (r *Region) comparePage(i int) {
+	for u := i * page / r.unit; u < (i*page+len(r.seen[i]))/r.unit; u++ {
+		now := r.at(r.mem, u)
+		if bytes.Equal(now, r.seen.at(u*r.unit, r.unit)) {
 			continue
 		}
-		copy(seen, now)
+		r.seen.put(u*r.unit, now)
 		t := r.open[u]
 		if t == nil {
 			t = r.track()
@@ -281,9 +283,8 @@ func (r *Region) collapse(n func(u int, t *track) int) {
 }
 
 func (r *Region) settle(u int, b []byte) {
-	base := r.at(r.base, u)
-	r.digest ^= hash(u, base) ^ hash(u, b)
-	copy(base, b)
+	r.digest ^= hash(u, r.durable(u)) ^ hash(u, b)
+	r.base.put(u*r.unit, b)
 	copy(r.at(r.work, u), b)
 }
 
@@ -300,7 +301,7 @@ func (r *Region) units() []int {
 func (r *Region) Uncertain() int { return len(r.list) }
 
 // Durable is a copy of what is on the medium for sure.
-func (r *Region) Durable() []byte { return bytes.Clone(r.base) }
+func (r *Region) Durable() []byte { return slices.Concat(r.base...) }
 
 // hash of the content b of unit u.
 func hash(u int, b []byte) uint64 {
