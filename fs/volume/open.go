@@ -84,8 +84,8 @@ func scanLog(read func(off uint64, b []byte) error, s *layout.Super, fn func(rec
 
 // logIsWhole tests that the log ends at pos, after the record lsn, because no more was sealed, and not because a record is
 // damaged: going on without it would lose what was acknowledged.
-func logIsWhole(read func(off uint64, b []byte) error, s *layout.Super, pos, lsn uint64) error {
-	later, off, ok, err := oplog.Later(read, s.LogOff, s.LogLen, pos, lsn, s.PoolUUID)
+func logIsWhole(view oplog.View, s *layout.Super, pos, lsn uint64) error {
+	later, off, ok, err := oplog.Later(view, s.LogOff, s.LogLen, pos, lsn, s.PoolUUID)
 	if err != nil || !ok {
 		return err
 	}
@@ -102,7 +102,10 @@ func Probe(read func(off uint64, b []byte) error, uuid [16]byte, poolSize uint64
 	}
 	pos, rec, err := scanLog(read, &s.best, func(layout.Record, []byte) error { return nil })
 	if err == nil {
-		err = logIsWhole(read, &s.best, pos, rec.LSN)
+		err = logIsWhole(func(off, n uint64) ([]byte, error) {
+			b := make([]byte, n)
+			return b, read(off, b)
+		}, &s.best, pos, rec.LSN)
 	}
 	if err != nil {
 		return Recovered{}, fmt.Errorf("probe: %w", err)

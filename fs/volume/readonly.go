@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/pmemfs/pmemfs/fs/volume/oplog"
 	"github.com/pmemfs/pmemfs/fs/volume/tree"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 )
@@ -54,12 +55,21 @@ func openDamaged(r pmem.Region, o Options, why error, salvage func(Finding)) (*V
 
 // reader reads the bytes of a pool as far as they go.
 func reader(b []byte) func(off uint64, dst []byte) error {
+	view := viewer(b)
 	return func(off uint64, dst []byte) error {
-		if off > uint64(len(b)) || uint64(len(dst)) > uint64(len(b))-off {
-			return fmt.Errorf("%w: read of %d bytes at offset %d of a pool of %d", ErrCorrupt, len(dst), off, len(b))
+		from, err := view(off, uint64(len(dst)))
+		copy(dst, from)
+		return err
+	}
+}
+
+// viewer shows the bytes of a pool as far as they go.
+func viewer(b []byte) oplog.View {
+	return func(off, n uint64) ([]byte, error) {
+		if off > uint64(len(b)) || n > uint64(len(b))-off {
+			return nil, fmt.Errorf("%w: read of %d bytes at offset %d of a pool of %d", ErrCorrupt, n, off, len(b))
 		}
-		copy(dst, b[off:])
-		return nil
+		return b[off : off+n], nil
 	}
 }
 

@@ -56,7 +56,7 @@ func (v *Volume) replayLog(read func(off uint64, b []byte) error, s *slots) (pos
 	if pos, rec, err = scanLog(read, &s.best, p.mark); err != nil {
 		return 0, rec, err
 	}
-	if err := logIsWhole(read, &s.best, pos, rec.LSN); err != nil {
+	if err := logIsWhole(viewer(v.bytes), &s.best, pos, rec.LSN); err != nil {
 		return 0, rec, err
 	}
 	if err := p.take(); err != nil {

@@ -48,6 +48,13 @@ func DecodeRecord(b []byte) (Record, error) {
 	return r, nil
 }
 
+// MaySeal tells whether b may begin with a sealed record that has a number above lsn: quickly, since most of what a ring holds is none. RecordSeal has
+// the answer.
+func MaySeal(b []byte, lsn uint64) bool {
+	number := binary.LittleEndian.Uint64(b[8:])
+	return number > lsn && binary.LittleEndian.Uint32(b) == uint32(number)
+}
+
 // RecordSeal is the seal word of the record lsn with the encoded header b and a body that stands in two parts, the second
 // of which may be empty.
 func RecordSeal(uuid [16]byte, lsn uint64, b, body1, body2 []byte) uint64 {

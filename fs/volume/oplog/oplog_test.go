@@ -280,6 +280,43 @@ func TestLog_ResetAndRelease(t *testing.T) {
 	}
 }
 
+// Of a log whose record 2 is damaged, Later finds record 3: wherever the ring wraps, but not without its seal, nor by its own number.
+func TestLater(t *testing.T) {
+	const ring = 2048
+	for pos := uint64(0); pos < ring; pos += layout.RecordAlign {
+		m := newMedia(ring)
+		m.log.Reset(pos, 1, 0x100000001, 1)
+		m.append(t, bytes.Repeat([]byte{2}, 300), 1) // without its seal
+		at := m.log.Pos()
+		view := func(off, n uint64) ([]byte, error) {
+			b := make([]byte, n)
+			return b, m.read(off, b)
+		}
+		later := func(lsn uint64) (layout.Record, uint64, bool) {
+			rec, off, ok, err := Later(view, ringOff, ring, pos, lsn, testUUID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rec, off, ok
+		}
+		seal := m.append(t, bytes.Repeat([]byte{3}, 500), 1)
+		if rec, off, ok := later(1); ok {
+			t.Fatalf("position %d: record %d at offset %d counts, and is not sealed", pos, rec.LSN, off)
+		}
+		m.seal(seal)
+		if rec, off, ok := later(1); !ok || rec.LSN != 3 || off != ringOff+at {
+			t.Fatalf("position %d: record %d at offset %d (%v), expected record 3 at %d", pos, rec.LSN, off, ok, ringOff+at)
+		}
+		if _, _, ok := later(3); ok {
+			t.Fatalf("position %d: a record counts as one behind itself", pos)
+		}
+		m.ring()[(at+layout.RecordHeader+499)%ring] ^= 1
+		if _, _, ok := later(1); ok {
+			t.Fatalf("position %d: a damaged record counts", pos)
+		}
+	}
+}
+
 func TestScan_Errors(t *testing.T) {
 	m := newMedia(4096)
 	m.seal(m.append(t, []byte("body"), 1))

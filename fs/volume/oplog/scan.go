@@ -87,30 +87,54 @@ func (s *scanner) readBody(n int) ([]byte, error) {
 // where Scan ended after the record lsn. Records are sealed one after the other on every copy, and what stood in a copy before is
 // overwritten by a full copy, so if there is one, the record at pos was sealed too, and has been damaged since: a crash
 // leaves nothing sealed behind the end of the log.
-func Later(read func(off uint64, b []byte) error, ringOff, ringLen, pos, lsn uint64, uuid [16]byte) (rec layout.Record, off uint64, ok bool, err error) {
-	s := scanner{read: read, off: ringOff, len: ringLen, uuid: uuid}
-	window := make([]byte, min(ringLen, layout.RecordHeader+Space(layout.MaxBody)))
-	first := min(uint64(len(window)), ringLen-pos)
-	if err := read(ringOff+pos, window[:first]); err != nil {
+func Later(view View, ringOff, ringLen, pos, lsn uint64, uuid [16]byte) (rec layout.Record, off uint64, ok bool, err error) {
+	n := min(ringLen, layout.RecordHeader+Space(layout.MaxBody))
+	first := min(n, ringLen-pos)
+	behind, err := view(ringOff+pos, first)
+	if err != nil {
 		return rec, 0, false, fmt.Errorf("log: behind record %d: %w", lsn, err)
 	}
-	if err := read(ringOff, window[first:]); err != nil {
+	start, err := view(ringOff, n-first)
+	if err != nil {
 		return rec, 0, false, fmt.Errorf("log: behind record %d: %w", lsn, err)
 	}
-	for at := uint64(0); at < uint64(len(window)); at += layout.RecordAlign {
-		head := window[at : at+layout.RecordHeader]
-		rec, err := layout.DecodeRecord(head)
-		if err != nil || rec.LSN <= lsn || uint32(rec.Seal) != uint32(rec.LSN) || Space(uint64(rec.Len)) > ringLen {
-			continue
-		}
-		s.pos = (pos + at) % ringLen
-		body, err := s.readBody(int(rec.Len))
-		if err != nil {
-			return rec, 0, false, fmt.Errorf("log: body of record %d at offset %d: %w", rec.LSN, ringOff+s.pos, err)
-		}
-		if rec.Seal == layout.RecordSeal(uuid, rec.LSN, head, body, nil) {
-			return rec, ringOff + s.pos, true, nil
+	for _, part := range [2]struct {
+		pos uint64
+		b   []byte
+	}{{pos, behind}, {0, start}} {
+		for at := 0; at < len(part.b); at += layout.RecordAlign {
+			head, pos := part.b[at:at+layout.RecordHeader], part.pos+uint64(at)
+			if !layout.MaySeal(head, lsn) {
+				continue
+			}
+			if rec, ok, err = view.sealed(head, ringOff, ringLen, pos, uuid); ok || err != nil {
+				return rec, ringOff + pos, ok, err
+			}
 		}
 	}
 	return rec, 0, false, nil
+}
+
+// View shows n bytes of a pool from an offset on, to be read only.
+type View func(off, n uint64) ([]byte, error)
+
+// sealed decodes the record at pos, which has this header, and tells whether it is sealed.
+func (view View) sealed(head []byte, ringOff, ringLen, pos uint64, uuid [16]byte) (rec layout.Record, ok bool, err error) {
+	rec, err = layout.DecodeRecord(head)
+	if err != nil || Space(uint64(rec.Len)) > ringLen {
+		return rec, false, nil
+	}
+	start, n := pos+layout.RecordHeader, uint64(rec.Len)
+	first := min(n, ringLen-start)
+	var body, rest []byte
+	if first > 0 {
+		body, err = view(ringOff+start, first)
+	}
+	if first < n && err == nil {
+		rest, err = view(ringOff, n-first)
+	}
+	if err != nil {
+		return rec, false, fmt.Errorf("log: body of record %d at offset %d: %w", rec.LSN, ringOff+pos, err)
+	}
+	return rec, rec.Seal == layout.RecordSeal(uuid, rec.LSN, head, body, rest), nil
 }
