@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -131,8 +132,8 @@ func firstFinding(v *Volume) (first string) {
 	return first
 }
 
-// census is everything that can be seen of a volume, as text: names, attributes, content, extended attributes. It does
-// not follow a directory twice.
+// census is everything that can be seen of a volume, as text with the bytes of content in between: names, attributes, content, extended attributes. It
+// does not follow a directory twice.
 func census(v *Volume) string {
 	var b strings.Builder
 	buf := make([]byte, maxXattr)
@@ -145,11 +146,11 @@ func census(v *Volume) string {
 		fmt.Fprintf(&b, " %v", err)
 		for name := range strings.SplitSeq(string(buf[:n]), "\x00") {
 			n, err := v.GetXattr(ino, name, buf)
-			fmt.Fprintf(&b, " %s=%x %v", name, buf[:n], err)
+			fmt.Fprintf(&b, " %s=%d:%s %v", name, n, buf[:n], err)
 		}
 		switch a.Mode & syscall.S_IFMT {
 		case syscall.S_IFREG:
-			fmt.Fprintf(&b, " %s", contentOf(v, ino, a.Size, buf))
+			writeContent(&b, v, ino, a.Size, buf)
 		case syscall.S_IFLNK:
 			target, err := v.Readlink(ino)
 			fmt.Fprintf(&b, " -> %s %v", target, err)
@@ -177,20 +178,19 @@ func census(v *Volume) string {
 	return b.String()
 }
 
-// contentOf is the first and the last bytes of a file, as many as buf takes, without zeros at the end.
-func contentOf(v *Volume, ino Ino, size uint64, buf []byte) string {
+// writeContent writes the first and the last bytes of a file, as many as buf takes, without zeros at the end.
+func writeContent(b *strings.Builder, v *Volume, ino Ino, size uint64, buf []byte) {
 	most := uint64(len(buf))
-	var out strings.Builder
 	for _, off := range []uint64{0, max(size, most) - most} {
 		n, err := v.Read(ino, off, buf)
-		fmt.Fprintf(&out, "%x %v ", strings.TrimRight(string(buf[:n]), "\x00"), err)
+		shown := bytes.TrimRight(buf[:n], "\x00")
+		fmt.Fprintf(b, " %d:%s %v", len(shown), shown, err)
 		for end := off; err == nil && end < off+most; {
 			if _, end, err = v.Span(ino, end); end == 0 {
 				break
 			}
 		}
 	}
-	return out.String()
 }
 
 func readAll(v *Volume, dir Ino) (all []DirEnt, err error) {
