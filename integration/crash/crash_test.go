@@ -12,23 +12,35 @@ import (
 // light is what leaves time for all sequences.
 var light = pmemtest.Effort{Subsets: 3, Singles: 2, Random: 2}
 
-// each runs the specs on all processors.
-func each(t *testing.T, c *Counts, specs []Spec, config func(Spec) Config) {
+// batch is a list of runs.
+type batch struct {
+	specs  []Spec
+	config func(Spec) Config
+}
+
+// each runs the batches on all processors, in one queue: while the last run of a batch goes on, the next batch begins.
+func each(t *testing.T, c *Counts, batches []batch) {
 	t.Helper()
-	work := make(chan Spec)
+	type run struct {
+		Spec
+		config func(Spec) Config
+	}
+	work := make(chan run)
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for s := range work {
-				if f := Run(config(s), c); f != nil {
-					t.Error(Report(s, f))
+			for r := range work {
+				if f := Run(r.config(r.Spec), c); f != nil {
+					t.Error(Report(r.Spec, f))
 				}
 			}
 		})
 	}
-	for i, s := range specs {
-		if i%share == 0 && !t.Failed() {
-			work <- s
+	for _, b := range batches {
+		for i, s := range b.specs {
+			if i%share == 0 && !t.Failed() {
+				work <- run{s, b.config}
+			}
 		}
 	}
 	close(work)
@@ -55,29 +67,33 @@ func random(kind string, n uint64) (specs []Spec) {
 // or two copies and one or many lives.
 func TestCrash(t *testing.T) {
 	var c Counts
-	lists := slices.Collect(sequences(2, false))
-	t.Run("pairs", func(t *testing.T) {
-		each(t, &c, specsOf("pair", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light) })
-	})
-	t.Run("pairs without the target's CPU", func(t *testing.T) {
-		each(t, &c, specsOf("pair-methods", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light).silent(s.Seed) })
-	})
-	for kind, n := range map[string]uint64{"bare": 24, "mirrored": 24, "bare-lives": 24, "lives": 48, "disks": 12, "bounced": 12, "restarts": 8, "repeats": 12, "methods": 24, "refill": 4, "long-lives": 2} {
-		if share > 1 && kind == "long-lives" {
+	named := func(s Spec) Config {
+		cfg, err := s.Config()
+		if err != nil {
+			t.Error(err)
+		}
+		return cfg
+	}
+	var batches []batch
+	for _, k := range []struct {
+		kind string
+		n    uint64
+	}{
+		{"long-lives", 2}, // the longest runs come first
+		{"bare", 24}, {"mirrored", 24}, {"bare-lives", 24}, {"lives", 48}, {"disks", 12}, {"bounced", 12}, {"restarts", 8}, {"repeats", 12}, {"methods", 24}, {"refill", 4},
+	} {
+		if share > 1 && k.kind == "long-lives" {
 			continue
 		}
-		t.Run(kind, func(t *testing.T) {
-			each(t, &c, random(kind, n), func(s Spec) Config {
-				cfg, err := s.Config()
-				if err != nil {
-					t.Error(err)
-				}
-				return cfg
-			})
-		})
+		batches = append(batches, batch{random(k.kind, k.n), named})
 	}
-	t.Logf("%d images, %d equal ones, %d events, %d runs, %d mounts, %d of them cut short, %d full copies, %d promotions, %d losses of a target, %d of a disk, %d frames that came twice, "+
-		"%d acknowledged fsyncs, %d operations without space", c.Images.Load(), c.Same.Load(), c.Events.Load(), c.Sequences.Load(), c.Mounts.Load(),
+	lists := slices.Collect(sequences(2, false))
+	batches = append(batches,
+		batch{specsOf("pair", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light) }},
+		batch{specsOf("pair-methods", lists), func(s Spec) Config { return sequenceConfig(s.Seed, lists[s.Seed], light).silent(s.Seed) }})
+	each(t, &c, batches)
+	t.Logf("%d images (digest %016x), %d equal ones, %d events, %d runs, %d mounts, %d of them cut short, %d full copies, %d promotions, %d losses of a target, %d of a disk, %d frames that came twice, "+
+		"%d acknowledged fsyncs, %d operations without space", c.Images.Load(), c.Digest.Load(), c.Same.Load(), c.Events.Load(), c.Sequences.Load(), c.Mounts.Load(),
 		c.Cut.Load(), c.Copies.Load(), c.Promoted.Load(), c.Losses.Load(), c.Disks.Load(), c.Repeated.Load(), c.Acks.Load(), c.Full.Load())
 	if n := c.Images.Load(); share == 1 && n < 200_000 {
 		t.Errorf("only %d images were judged", n)
