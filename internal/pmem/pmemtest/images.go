@@ -72,7 +72,7 @@ func (m *Image) Clone() (b []byte) {
 
 func (r *Region) restore() {
 	for i, base := range r.base {
-		if work := r.work[i*page:][:len(base)]; !bytes.Equal(work, base) {
+		if work := r.work[i*page:][:len(base)]; !equal(work, base) {
 			copy(work, base)
 		}
 	}
