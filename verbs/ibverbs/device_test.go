@@ -286,17 +286,17 @@ func TestPeerSilent(t *testing.T) {
 	if err := a.cq.Wait(300 * time.Millisecond); !errors.Is(err, verbs.ErrTimeout) {
 		t.Errorf("a wait for a silent peer: %v", err)
 	}
-	if d := time.Since(begin); d > 2*time.Second {
+	if d := time.Since(begin); d > patience {
 		t.Errorf("a wait of 0.3 s took %v", d)
 	}
 	waited := make(chan error, 1)
-	go func() { waited <- a.cq.Wait(patience) }()
+	go func() { waited <- a.cq.Wait(2 * patience) }()
 	time.Sleep(50 * time.Millisecond)
 	begin = time.Now()
 	if err := a.qp.Close(); err != nil {
 		t.Error(err)
 	}
-	if d := time.Since(begin); d > 3*time.Second {
+	if d := time.Since(begin); d > patience {
 		t.Errorf("Close took %v", d)
 	}
 	if err := <-waited; err != nil {
@@ -315,15 +315,15 @@ func TestConnectIsHeldUp(t *testing.T) {
 	a.receive(t, 3)
 	defer command(t, "ip", "link", "set", "lo", "up")
 	command(t, "ip", "link", "set", "lo", "down")
-	took := func(what string, least, most time.Duration, f func() error) error {
+	took := func(what string, least time.Duration, f func() error) error { // the kernel takes two minutes
 		begin := time.Now()
 		err := f()
-		if d := time.Since(begin); d < least || d > most {
+		if d := time.Since(begin); d < least || d > patience {
 			t.Errorf("%s took %v", what, d)
 		}
 		return err
 	}
-	err := took("Connect", 0, 2*time.Second, func() error {
+	err := took("Connect", 0, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		_, err := a.dev.Connect(ctx, a.qp, net.JoinHostPort(env(t, "PMEMFS_RDMA_ADDR"), "7472"), nil)
@@ -332,16 +332,16 @@ func TestConnectIsHeldUp(t *testing.T) {
 	if !errors.Is(err, verbs.ErrTimeout) {
 		t.Errorf("Connect: %v", err)
 	}
-	if err := took("Close", closePatience, 3*closePatience, a.qp.Close); err != nil {
+	if err := took("Close", closePatience, a.qp.Close); err != nil {
 		t.Error(err)
 	}
 	a.rest(t, 3)
 	for _, c := range []func() error{a.mr.Deregister, a.pd.Close, a.cq.Close} {
-		if err := took("what is behind it", 0, time.Second, c); err != nil {
+		if err := took("what is behind it", 0, c); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := took("Close of the device", closePatience, 3*closePatience, a.dev.Close); !errors.Is(err, verbs.ErrTimeout) {
+	if err := took("Close of the device", closePatience, a.dev.Close); !errors.Is(err, verbs.ErrTimeout) {
 		t.Errorf("Close of the device: %v", err)
 	}
 	command(t, "ip", "link", "set", "lo", "up")
