@@ -42,10 +42,10 @@ func (r *Replica) proveExtended(s span) error {
 	return r.tryOut(l, &g, s.to-s.from, func(ctx context.Context, ln *lane) error { return ln.proveHere(ctx, s) })
 }
 
-// tryOut runs a self-test of n bytes on a lane that it connects for that. The target may be silent for as long as in a drain, and longer if a device
-// has to bring the pages of a large growth.
+// tryOut runs a self-test of n bytes on a lane that it connects for that. It may take as long as any request, since drains go on meanwhile, and longer
+// if a device has to bring the pages of a large growth.
 func (r *Replica) tryOut(l *connection, g *wire.Grant, n uint64, test func(context.Context, *lane) error) error {
-	limit := r.machine.limit() + time.Duration(n>>30)*registerTime
+	limit := r.testTime + time.Duration(n>>30)*registerTime
 	ctx, cancel := context.WithTimeoutCause(l.ctx, limit, errNoProof)
 	defer cancel()
 	ln, err := r.dialLane(ctx, g, testLane)

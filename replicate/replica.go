@@ -51,6 +51,8 @@ type Replica struct {
 	fab   *fabric
 	begun time.Time
 
+	testTime time.Duration // for the self-test of a growth of less than 1 GiB
+
 	request sync.Mutex // held by the one user request under way (Claim, FullSync, ...)
 	done    chan error // end of that request
 
@@ -111,7 +113,7 @@ func Connect(ctx context.Context, cfg Config, region pmem.Region, id Identity) (
 	}
 	r := &Replica{
 		cfg: cfg, why: why, fab: fab, begun: time.Now(), machine: NewMachine(id, cfg.Pool, cfg.Timeout, methods),
-		done: make(chan error, 1), armed: never,
+		testTime: RequestTimeout, done: make(chan error, 1), armed: never,
 		wake: make(chan struct{}, 1), rearm: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.size.Store(id.Size)
