@@ -152,8 +152,11 @@ func (g *grant) connect(dev verbs.Device, req verbs.ConnRequest, number uint16) 
 	}
 	l.connected()
 	go func() {
-		err := l.run()
-		g.log.WithField("lane", number).Infof("lane ended: %v", errors.Join(err, g.leave(l, number)))
+		log := g.log.WithField("lane", number)
+		if err := errors.Join(l.run(), g.leave(l, number)); err != nil {
+			log = log.WithError(err)
+		}
+		log.Info("lane ended")
 	}()
 	return nil
 }

@@ -28,7 +28,7 @@ import (
 const description = `Serve the replicas of pools to the machines that mount them.
 
 A pool is named by the path of its pool set file below the pool directory. The bytes of a pool are written by its initiator
-over RDMA (iWARP over TCP); this program makes them durable on request and knows nothing of files. "pmemfs promote" takes
+over RDMA (an RDMA device, or iWARP over TCP); this program makes them durable on request and knows nothing of files. "pmemfs promote" takes
 a pool away from its initiator so that it can be mounted here.
 
 THERE IS NO AUTHENTICATION YET: whoever reaches the two ports can read and overwrite every pool. So they listen on the loopback
@@ -38,10 +38,10 @@ On SIGTERM and SIGINT the flushes under way are finished and the sessions closed
 loses nothing that was answered.`
 
 type options struct {
-	Config      string             `short:"c" placeholder:"FILE" help:"Configuration file. Default: ${config} if it exists."`
+	Config      string             `short:"c" placeholder:"FILE" help:"Configuration file, which alone can set methods and bounce. Default: ${config} if it exists."`
 	Listen      *string            `placeholder:"HOST:PORT" help:"Address of the control connections. Default: 127.0.0.1:7470."`
 	Fabric      *string            `placeholder:"HOST:PORT" help:"Address of the RDMA connections. Default: 127.0.0.1:7471."`
-	PoolDir     *string            `placeholder:"DIR" help:"Directory of the pool set files."`
+	PoolDir     *string            `placeholder:"DIR" help:"Directory of the pool set files. Required, here or in the configuration file."`
 	Socket      *string            `placeholder:"PATH" help:"Unix socket for pmemfs promote and --status. Default: /run/pmemfs/target.sock."`
 	Durability  *config.Durability `placeholder:"CLASS" help:"Least promise of a pool that is served: media (its bytes survive a power cut) or memory (the death of a process only). Default: media."`
 	Platform    *string            `placeholder:"FILE" help:"Platform file: what becomes of bytes in CPU caches. Default: /etc/pmemfs/platform.toml if it exists."`
@@ -72,15 +72,18 @@ func (o *options) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.Status {
+		return printStatus(cfg.Socket, out)
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
 	if o.CheckConfig {
 		if _, err := platform.Load(cfg.Platform); err != nil {
 			return err
 		}
 		printConfig(cfg, out)
 		return nil
-	}
-	if o.Status {
-		return printStatus(cfg.Socket, out)
 	}
 	log := logrus.New()
 	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
@@ -114,7 +117,7 @@ func printStatus(socket string, out io.Writer) error {
 	return enc.Encode(st)
 }
 
-// load lays the flags over the configuration file and checks the result.
+// load lays the flags over the configuration file.
 func (o *options) load() (*config.Target, error) {
 	cfg, err := o.file()
 	if err != nil {
@@ -130,7 +133,7 @@ func (o *options) load() (*config.Target, error) {
 	overlay(&cfg.Device, o.Device)
 	overlay(&cfg.GID, o.GID)
 	overlay(&cfg.CRC, o.CRC)
-	return cfg, cfg.Validate()
+	return cfg, nil
 }
 
 func overlay[T any](value, flag *T) {

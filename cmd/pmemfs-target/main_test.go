@@ -265,7 +265,7 @@ func TestCommandLine(t *testing.T) {
 		{"a flag wins", []string{"--config", conf, "--check-config", "--durability", "media", "--crc", "--listen", "[::1]:9"}, 0,
 			"listen = \"[::1]:9\"\nfabric = \"127.0.0.1:0\"\npool_dir = \"" + dir + "\"\nsocket = \"" + dir + "/sock\"\ndurability = \"media\"\nmethods = [\"gpspm\", \"apm\", \"flush\"]\nplatform = \"\"\nbounce = \"0\"\nprovider = \"iwarp\"\ndevice = \"\"\ngid = -1\ncrc = true\n", ""},
 		{"unknown key", []string{"--config", bad, "--check-config"}, 1, "", `bad.toml:2: pool_dri: unknown key, did you mean "pool_dir"?`},
-		{"no such file", []string{"--config", dir + "/none"}, 1, "", "no such file"},
+		{"no such file", []string{"--config", dir + "/none"}, 1, "", "no such file or directory: write that file"},
 		{"no directory", []string{"--config", conf, "--pool-dir", dir + "/none"}, 1, "", "make the directory"},
 		{"bad address", []string{"--config", conf, "--listen", "7470"}, 1, "", `"host:port"`},
 		{"device of iwarp", []string{"--config", conf, "--device", "x"}, 1, "", `provider = "ibverbs"`},
@@ -282,9 +282,11 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestStatus_AsksTheDaemon(t *testing.T) {
-	_, conf := files(t)
-	if code, _, stderr := run(t, "--config", conf, "--status"); code != 1 || !strings.Contains(stderr, "no pmemfs-target is running") {
-		t.Errorf("without a daemon: exit %d, %q", code, stderr)
+	dir, conf := files(t)
+	for _, args := range [][]string{{"--config", conf, "--status"}, {"--socket", dir + "/sock", "--status"}} { // the second names no pool directory
+		if code, _, stderr := run(t, args...); code != 1 || !strings.Contains(stderr, "no pmemfs-target is running") {
+			t.Errorf("%q without a daemon: exit %d, %q", args, code, stderr)
+		}
 	}
 	cmd, _, _ := daemon(t, nil, "--config", conf)
 	code, stdout, stderr := run(t, "--config", conf, "--status")

@@ -36,13 +36,13 @@ func (c *mkPoolCmd) Run() error {
 	p := initiator.PoolParams{Sparse: c.Sparse, Erase: c.Force, Params: volume.Params{NodeSize: c.NodeSize, Reserve: c.Reserve}}
 	if c.LogSize != "" {
 		if p.Params.LogLen, err = poolset.ParseSize(c.LogSize); err != nil {
-			return fmt.Errorf("--log-size: %w", err)
+			return &exitError{exitUsage, fmt.Errorf("--log-size %s: %w: want a size such as 64M", c.LogSize, err)}
 		}
 	}
 	if c.Chunk != "" {
 		n, err := poolset.ParseSize(c.Chunk)
 		if err != nil || n > 1<<30 {
-			return fmt.Errorf("--chunk %s: want a size of at most 1G", c.Chunk)
+			return &exitError{exitUsage, fmt.Errorf("--chunk %s: want a size of at most 1G, such as 2M", c.Chunk)}
 		}
 		p.Params.Chunk = uint32(n)
 	}

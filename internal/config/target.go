@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 
@@ -81,6 +83,9 @@ func DefaultTarget() *Target {
 // LoadTarget reads the configuration of a target. Errors about its content are *Error, or several joined.
 func LoadTarget(path string) (*Target, error) {
 	text, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: write that file (packaging/target.toml shows one), or name another one with --config", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +140,7 @@ func (t *Target) checkValues(given func(key ...string) bool) (key string, err er
 // Validate reports what is missing or wrong after flags were laid over the file. It looks whether PoolDir is there.
 func (t *Target) Validate() error {
 	if t.PoolDir == "" {
-		return &Error{Path: t.Path, Key: "pool_dir", Msg: "is missing: name the directory of the pool set files there, or with --pool-dir"}
+		return &Error{Path: t.Path, Key: "pool_dir", Msg: "is missing: name the directory of the pool set files in the configuration file, or with --pool-dir"}
 	}
 	if key, err := t.checkValues(func(...string) bool { return true }); err != nil {
 		return &Error{Key: key, Msg: err.Error()}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -34,6 +35,9 @@ func Load(path string) (*config.Mount, *poolset.Set, error) {
 		return nil, nil, err
 	}
 	set, err := poolset.ParseFile(cfg.Pool)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("%s: pool = %q: %w: write that pool set file, or correct the path", cfg.Path, cfg.Pool, err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,6 +46,9 @@ func Load(path string) (*config.Mount, *poolset.Set, error) {
 
 func startsWithPoolSet(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a fifo must not block
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("configuration: %w: give the path of a configuration (packaging/pmemfs.toml shows one) or of a pool set file", err)
+	}
 	if err != nil {
 		return false, fmt.Errorf("configuration: %w", err)
 	}

@@ -1,6 +1,8 @@
 package initiator
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -54,6 +56,20 @@ func TestLoad_NotAFile(t *testing.T) {
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s is waited for", path)
+		}
+	}
+}
+
+// A file that is not there is refused with the key that names it, and what to do.
+func TestLoad_Missing(t *testing.T) {
+	dir := t.TempDir()
+	none, conf := filepath.Join(dir, "none.set"), filepath.Join(dir, "conf.toml")
+	if err := os.WriteFile(conf, []byte("pool = \""+none+"\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{none: "give the path of a configuration", conf: conf + `: pool = "` + none + `"`} {
+		if _, _, err := Load(path); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

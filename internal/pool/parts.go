@@ -97,7 +97,7 @@ func unused(f *os.File, used uint64) (bool, error) {
 func partSize(set *poolset.Set, p poolset.Part) (uint64, error) {
 	fi, err := os.Stat(p.Path)
 	if err != nil {
-		return 0, fmt.Errorf("pool %s, line %d: part: %w; mount what holds it, or create the pool", set.File, p.Line, err)
+		return 0, fmt.Errorf("pool %s, line %d: part: %w; mount what holds it, or make the pool with pmemfs mkpool", set.File, p.Line, err)
 	}
 	if fi.Mode().IsRegular() {
 		return uint64(fi.Size()), nil
