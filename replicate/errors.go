@@ -10,6 +10,8 @@ var (
 	ErrClosed = errors.New("the replica is closed")
 	// ErrTimeout: the target did not answer in time. Its copy may or may not hold what was asked for.
 	ErrTimeout = errors.New("no answer in time: check that pmemfs-target runs and that the network reaches it, then mount again")
+	// ErrDevice: the RDMA device with which the replica was opened is gone. Another open device is another Replica.
+	ErrDevice = errors.New("the RDMA device of this machine was removed or has failed, and what was made with it does not come back: when `rdma link` shows it again, unmount, and mount again")
 	// ErrOutdated: the target's copy is newer than the local one.
 	ErrOutdated = errors.New("the local copy is outdated, the target's is newer: mount the pool on the target, and bring this copy back as a replica")
 	// ErrOrder is a call that the state of the replica does not allow.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs"
 )
 
 // This file holds the machine's connections: requests and answers of the control connection, loss and deadlines.
@@ -164,6 +165,8 @@ func (m *Machine) lost(now time.Duration, err error, out []Action) []Action {
 	switch {
 	case closing:
 		return m.closed(out)
+	case errors.Is(err, verbs.ErrDeviceGone) && m.live(): // no try can succeed, so nobody waits for the limit
+		return m.end(Failed, fmt.Errorf("%w (%w)", ErrDevice, err), out)
 	case m.state == InSync && m.timeout > 0:
 		m.state, m.lostAt, m.lastErr = Suspended, now, err
 		m.dialAt, m.backoff = now, firstBackoff
@@ -172,10 +175,15 @@ func (m *Machine) lost(now time.Duration, err error, out []Action) []Action {
 		m.lastErr = err
 		m.dialAt, m.backoff = now+m.backoff, min(2*m.backoff, lastBackoff)
 		return out
-	case m.state == Handshake || m.state == FullSync || m.state == InSync:
+	case m.live():
 		return m.end(Failed, err, out)
 	}
 	return out
+}
+
+// live tells whether the replica has, or may get again, what it was opened for.
+func (m *Machine) live() bool {
+	return m.state == Handshake || m.state == FullSync || m.state == InSync || m.state == Suspended
 }
 
 // grown handles the answer to GROW. A refusal leaves everything as it was, except that of a fenced session, which ends like any other. What is

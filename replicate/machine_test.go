@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/replicate/wire"
+	"github.com/pmemfs/pmemfs/verbs"
 )
 
 const testTimeout = 4 * time.Second
@@ -447,6 +448,24 @@ func TestMachine_Deadlines(t *testing.T) {
 		b.want(Failed, "drained1!")
 		if !errors.Is(b.m.Err(), ErrTimeout) || !strings.Contains(b.m.Err().Error(), "refused") {
 			t.Errorf("error %v", b.m.Err())
+		}
+	})
+	t.Run("not waited for without the device", func(t *testing.T) {
+		gone := fmt.Errorf("lane: %w", verbs.ErrDeviceGone)
+		for _, first := range []error{gone, errors.New("reset")} { // the device may be missed only at the next try
+			b := newBench(t, testTimeout)
+			b.inSync()
+			b.drain(1)
+			b.want(InSync, "post1")
+			b.conn(Event{Kind: EvLost, Err: first})
+			if !errors.Is(first, verbs.ErrDeviceGone) {
+				b.want(Suspended, "break dial")
+				b.conn(Event{Kind: EvLost, Err: gone})
+			}
+			b.want(Failed, "break drained1!")
+			if !errors.Is(b.m.Err(), ErrDevice) || !errors.Is(b.m.Err(), verbs.ErrDeviceGone) {
+				t.Errorf("error %v", b.m.Err())
+			}
 		}
 	})
 	t.Run("from the oldest drain", func(t *testing.T) {

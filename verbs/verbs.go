@@ -269,7 +269,7 @@ var (
 	ErrClosed      = errors.New("verbs: closed")
 	ErrQueueFull   = errors.New("verbs: queue full: reap completions first")
 	ErrUnsupported = errors.New("verbs: the device does not support this operation")
-	// ErrDeviceGone: the device was removed, and nothing that was made with it will work again. Open it anew when it is back.
+	// ErrDeviceGone: the device of this side was removed or has failed, and nothing that was made with it will work again. Open it anew when it is back.
 	ErrDeviceGone = errors.New("verbs: the device is gone")
 )
 

@@ -72,6 +72,16 @@ func TestAsyncEvents_ListenerOfAFailedDevice(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, verbs.ErrDeviceGone) {
 		t.Errorf("Accept: %v", err)
 	}
+	d := &device{cm: m, maxCQE: 1 << 10}
+	_, err := d.AllocPD()
+	_, err2 := d.CreateCQ(8)
+	_, err3 := d.Listen("127.0.0.1:0")
+	_, err4 := d.Connect(t.Context(), &qp{dev: d}, "127.0.0.1:1", nil)
+	for _, err := range []error{err, err2, err3, err4} {
+		if !errors.Is(err, verbs.ErrDeviceGone) {
+			t.Errorf("a device that failed is used: %v", err)
+		}
+	}
 }
 
 // A completion queue that has failed takes no queue pair any more, and one that gets its connection afterwards fails at once.

@@ -23,10 +23,12 @@ type manager struct {
 	channel *channel
 	done    chan struct{} // closed when run has ended
 
-	// mu protects ids. It is held from taking an event until that is handed over, so an event is never that of a later
+	// mu protects the following. It is held from taking an event until that is handed over, so an event is never that of a later
 	// connection at the same address: an id is forgotten, under the lock, before it is destroyed.
 	mu    sync.Mutex
 	ids   map[*C.struct_rdma_cm_id]*connID
+	dev   string // name of the device that the connections are made with
+	gone  bool   // it was removed or has failed
 	event C.struct_shim_cm_event
 }
 
@@ -125,6 +127,7 @@ func (m *manager) dispatch(c *C.struct_shim_cm_event) (refused *connID) {
 	case C.RDMA_CM_EVENT_DISCONNECTED:
 		id.end(verbs.StatusPeer, errors.New("ibverbs: the peer ended the connection"))
 	case C.RDMA_CM_EVENT_DEVICE_REMOVAL:
+		m.gone = m.gone || id.deviceName() == m.dev
 		id.end(verbs.StatusTransport, errRemoved)
 	}
 	return nil
@@ -144,14 +147,26 @@ func (id *connID) end(status verbs.Status, cause error) {
 	}
 }
 
+// failListeners ends the listeners of a device that does not come back.
 func (m *manager) failListeners(cause error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.gone = true
 	for _, id := range m.ids {
 		if id.listener != nil {
 			id.listener.fail(cause)
 		}
 	}
+}
+
+// present returns an error once it is known that the device does not come back: what would be asked of it says less.
+func (m *manager) present() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return fmt.Errorf("RDMA device %s: %w", m.dev, verbs.ErrDeviceGone)
+	}
+	return nil
 }
 
 // register makes events of an id find it. The lock is held.

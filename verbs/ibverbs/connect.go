@@ -43,6 +43,9 @@ func (d *device) connect(ctx context.Context, v verbs.QP, addr string, private [
 	if len(private) > verbs.MaxPrivate {
 		return nil, fmt.Errorf("%d bytes of private data are more than %d", len(private), verbs.MaxPrivate)
 	}
+	if err := d.cm.present(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	defer context.AfterFunc(q.life, cancel)()

@@ -71,6 +71,9 @@ func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
 	if depth > d.maxCQE {
 		return nil, fmt.Errorf("ibverbs: a completion queue of depth %d: RDMA device %s has %d at most", depth, d.name, d.maxCQE)
 	}
+	if err := d.cm.present(); err != nil {
+		return nil, fmt.Errorf("ibverbs: create a completion queue: %w", err)
+	}
 	number := lastCQ.Add(1)
 	r := C.shim_cq(d.context, C.int(min(2*depth, d.maxCQE)), C.uintptr_t(number))
 	if err := failed("ibverbs: create a completion queue of "+d.name, r.err); err != nil {

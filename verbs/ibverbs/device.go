@@ -77,15 +77,22 @@ type device struct {
 
 func sys() sysfs { return sysfs{os.DirFS("/sys/class/infiniband")} }
 
-// forkOnce makes registered memory survive a fork of this process, on kernels that do not see to that themselves.
-var forkOnce = sync.OnceValue(func() error { return failed("ibv_fork_init", C.ibv_fork_init()) })
+// library prepares libibverbs, before its first use. Unless told so (since rdma-core 23), it keeps what it has of an object whose device is gone, memory and
+// descriptors, for ever: it fears for a user who goes on using it, and here nobody does once Close has begun. ibv_fork_init makes
+// registered memory survive a fork of this process, on kernels that do not see to that themselves.
+var library = sync.OnceValue(func() error {
+	if err := os.Setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1"); err != nil {
+		return err
+	}
+	return failed("ibv_fork_init", C.ibv_fork_init())
+})
 
 // Open opens an RDMA device.
 func Open(o Options) (verbs.Device, error) {
 	if _, err := sys().devices(); err != nil {
 		return nil, fmt.Errorf("ibverbs: %w", err)
 	}
-	if err := forkOnce(); err != nil {
+	if err := library(); err != nil {
 		return nil, fmt.Errorf("ibverbs: %w", err)
 	}
 	d := &device{gid: o.GID, qps: make(map[uint32]*qp), cqs: make(map[uint64]*completionQueue)}
@@ -103,6 +110,9 @@ func (d *device) open(o Options) (err error) {
 	if d.name, err = d.cm.choose(o); err != nil {
 		return err
 	}
+	d.cm.mu.Lock()
+	d.cm.dev = d.name
+	d.cm.mu.Unlock()
 	if err := sys().check(d.name); err != nil {
 		return err
 	}

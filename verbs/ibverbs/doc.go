@@ -32,6 +32,13 @@
 // device. The device then flushes its queues; what it has not flushed after flushPatience is flushed here, for some devices do not
 // flush what is posted in a state that they are leaving, and a removed one flushes nothing.
 //
+// # A device that is gone
+//
+// After its removal, or a fatal error, nothing that was made with a device works again, and more cannot be made: ErrDeviceGone. Everything has to be closed as ever.
+// Close then gives back memory and descriptors of this process, as libibverbs is told to (library in device.go); the kernel has taken its own back
+// before. What stays, one removal at a time and until the process ends, is what a library keeps that does not know of that (before
+// rdma-core 23): the memory of the queues and a descriptor for each completion queue. Both daemons end, or are mounted anew, after one removal.
+//
 // # Goroutines
 //
 // Each device has two, for the events of the connection manager and for asynchronous ones, which Close of the device ends and joins. Each

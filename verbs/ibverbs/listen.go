@@ -40,6 +40,9 @@ func (d *device) Listen(addr string) (verbs.Listener, error) {
 }
 
 func (d *device) listen(addr string) (_ *listener, err error) {
+	if err := d.cm.present(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	a, err := resolve(ctx, addr)

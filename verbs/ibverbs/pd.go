@@ -32,6 +32,9 @@ type pd struct {
 }
 
 func (d *device) AllocPD() (verbs.PD, error) {
+	if err := d.cm.present(); err != nil {
+		return nil, fmt.Errorf("ibverbs: allocate a protection domain: %w", err)
+	}
 	r := C.shim_pd(d.context)
 	if err := failed("ibverbs: allocate a protection domain of "+d.name, r.err); err != nil {
 		return nil, err

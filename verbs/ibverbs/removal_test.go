@@ -4,6 +4,7 @@ package ibverbs
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 // TestRemoval pulls the device out under a stream of Writes in both directions, and plugs it in again. It is the last test, as the name of its
 // file sees to.
 func TestRemoval(t *testing.T) {
+	before := descriptors(t)
 	a, b := pair(t, 1<<20)
 	l, err := b.dev.Listen(listenAddr(t))
 	if err != nil {
@@ -52,15 +54,31 @@ func TestRemoval(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
+	if _, err := a.dev.CreateCQ(4); !errors.Is(err, verbs.ErrDeviceGone) {
+		t.Errorf("a completion queue on a device that is gone: %v", err)
+	}
 	a.close(t)
 	b.close(t)
 	if isSIW(t) {
 		return // its removal waits for the end of the process: librdmacm has the device open
 	}
 	<-removed
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors are open, %d before the device was", after, before)
+	}
 	plug(t)
 	c, d := pair(t, 64)
 	works(t, c, d)
 	c.close(t)
 	d.close(t)
+}
+
+// descriptors counts those of this process.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
 }

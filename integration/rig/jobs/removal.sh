@@ -24,9 +24,11 @@ run_target
 within 60 acknowledged $((before + 50)) /tmp/acked
 status_has "^HEALTHY" || fail "$(cat /tmp/status.log)"
 
-echo "the initiator loses its device: fsync fails within the timeout"
+echo "the initiator loses its device: fsync fails, and status and log say why, and what to do"
 rdma_remove A
 append_fails
+status_has "^FAILED: .*RDMA device of this machine was removed.* mount again" || fail "$(cat /tmp/status.log)"
+grep -q "replica Failed, was .*RDMA device of this machine was removed" /tmp/mount.log || fail "$(cat /tmp/mount.log)"
 umount_pool
 rdma_gone A
 
