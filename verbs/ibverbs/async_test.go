@@ -29,10 +29,6 @@ func waiting(t *testing.T, dev *device, qpn uint32, number uint64) *qp {
 	return q
 }
 
-func newBareDevice() *device {
-	return &device{name: "dev0", port: 1, qps: map[uint32]*qp{}, cqs: map[uint64]*completionQueue{}, cm: &manager{}}
-}
-
 // Each event fails the queue pairs that it is about, and no other. Events that say nothing of the kind fail none.
 func TestAsyncEvents(t *testing.T) {
 	for _, c := range []struct {
