@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/internal/config"
 	"github.com/pmemfs/pmemfs/internal/control"
+	"github.com/pmemfs/pmemfs/internal/pauses"
 	"github.com/pmemfs/pmemfs/internal/pmem"
 	"github.com/pmemfs/pmemfs/internal/pool"
 	"github.com/pmemfs/pmemfs/internal/poolset"
@@ -44,7 +45,7 @@ func (m *Mounted) status() *control.Status {
 	s := m.serving(control.Healthy)
 	s.SealedLSN = m.commit.Durable()
 	s.BytesTotal, s.BytesFree, s.Inodes = space.Blocks*4096, space.Free*4096, space.Inodes
-	s.PauseP99 = pauseP99()
+	s.PauseP99 = pauses.P99()
 	s.Requests, s.Drains = m.fuse.Counts().ByName(), m.commit.Drains()
 	s.Copies = append(s.Copies, m.localCopy())
 	for _, l := range m.links {

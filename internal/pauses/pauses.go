@@ -1,13 +1,14 @@
-package initiator
+// Package pauses tells how long the Go runtime has stopped this process.
+package pauses
 
 import (
 	"math"
 	"runtime/metrics"
 )
 
-// pauseP99 is the time in seconds that 99 % of the times for which this process was stopped as a whole did not exceed, 0 if it
+// P99 is the time in seconds that 99 % of the times for which this process was stopped as a whole did not exceed, 0 if it
 // never was. Source: package runtime/metrics.
-func pauseP99() float64 {
+func P99() float64 {
 	samples := []metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}, {Name: "/sched/pauses/total/other:seconds"}}
 	metrics.Read(samples)
 	var all []metrics.Float64Histogram

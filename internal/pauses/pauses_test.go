@@ -1,4 +1,4 @@
-package initiator
+package pauses
 
 import (
 	"math"
@@ -30,7 +30,7 @@ func TestPercentile99(t *testing.T) {
 // The names of the metrics are those that the runtime has.
 func TestPauseP99(t *testing.T) {
 	runtime.GC()
-	if p := pauseP99(); p <= 0 || p > 10 {
+	if p := P99(); p <= 0 || p > 10 {
 		t.Errorf("after a collection: %v s", p)
 	}
 }
