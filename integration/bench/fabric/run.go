@@ -76,7 +76,8 @@ func background(program string, args ...string) (stop func(), err error) {
 	return stop, nil
 }
 
-// tries is how often one round of pmemfs is begun. On a machine that is starved, a side that translates a program for the first time can be silent for too long.
+// tries is how often one round of pmemfs is begun. On starved machines the first round has ended with a server that did not answer within
+// 10 s, with siw; the cause is not known.
 const tries = 3
 
 // pmemfs measures one round, of bandwidth as many bytes as one round of perftest moves. A failed try is printed.
