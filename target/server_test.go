@@ -366,7 +366,6 @@ func TestLane_Credits(t *testing.T) {
 	}
 }
 
-// A second claim of the same writer and term breaks the first connection before it is granted.
 // A claim that is refused for its methods takes neither the term nor the session of another one.
 func TestClaim_RefusedForItsMethods(t *testing.T) {
 	r := newRig(t)
@@ -398,6 +397,7 @@ func TestClaim_RefusedForItsMethods(t *testing.T) {
 	}
 }
 
+// A second claim of the same writer and term breaks the first connection before it is granted.
 func TestClaim_BreaksOlderConnection(t *testing.T) {
 	r := newRig(t)
 	old := r.dial()

@@ -197,17 +197,27 @@ func TestLoopsAllocateNothing(t *testing.T) {
 	}
 }
 
+// linked makes two sides on f, of which a knows where to write to.
+func linked(t *testing.T, f *verbstest.Fabric) (a, b *side) {
+	t.Helper()
+	a, b = sideOn(t, f, "a"), sideOn(t, f, "b")
+	check(t, f.Link(a.qp, b.qp))
+	check(t, a.meet(b.hello()))
+	return a, b
+}
+
+func sideOn(t *testing.T, f *verbstest.Fabric, device string) *side {
+	t.Helper()
+	s, err := newSide(f.Device(device))
+	check(t, err)
+	t.Cleanup(s.close)
+	return s
+}
+
 // TestBusySideGivesUp: a peer that lives and answers nothing ends a busy wait for a completion as well.
 func TestBusySideGivesUp(t *testing.T) {
 	f := verbstest.NewFabric(verbstest.Stepped) // nobody steps
-	a, err := newSide(f.Device("a"))
-	check(t, err)
-	defer a.close()
-	b, err := newSide(f.Device("b"))
-	check(t, err)
-	defer b.close()
-	check(t, f.Link(a.qp, b.qp))
-	check(t, a.meet(b.hello()))
+	a, _ := linked(t, f)
 	for _, a.busy = range []bool{false, true} {
 		a.most = 20 * time.Millisecond
 		a.wrs[0] = a.read(8)
@@ -227,14 +237,7 @@ func TestBusySideGivesUp(t *testing.T) {
 // TestEarlyMessage: a message that comes while a side waits for a completion is there when it is asked for.
 func TestEarlyMessage(t *testing.T) {
 	f := verbstest.NewFabric(verbstest.Auto)
-	a, err := newSide(f.Device("a"))
-	check(t, err)
-	defer a.close()
-	b, err := newSide(f.Device("b"))
-	check(t, err)
-	defer b.close()
-	check(t, f.Link(a.qp, b.qp))
-	check(t, a.meet(b.hello()))
+	a, b := linked(t, f)
 	copy(b.sendBuffer(), "next")
 	check(t, b.send(4))
 	a.wrs[0] = a.read(8)
