@@ -79,17 +79,23 @@ func (n *node) resize(size int) {
 }
 
 // wrote tells whether the byte c may be at off, stored there after version v. Where v has a whole block of zeros there is a hole, or the block is unwritten,
-// so nothing is stored there in place.
+// so nothing is stored there in place; unless v has a part of the next write, which may have got this block.
 func (n *node) wrote(v version, off int, c byte) bool {
-	block := v.data[off/blockSize*blockSize:]
-	inPlace := n.zeroed || !allZero(block[:min(blockSize, len(block))])
-	for i, w := range n.writes[v.at:] {
-		if (inPlace || i == 0 && v.partial) && off >= w.off && off < w.off+len(w.data) && w.data[off-w.off] == c {
+	first := off / blockSize * blockSize
+	block := v.data[first:]
+	later := n.writes[v.at:]
+	inPlace := n.zeroed || !allZero(block[:min(blockSize, len(block))]) ||
+		v.partial && len(later) > 0 && later[0].touches(first, first+blockSize)
+	for i, w := range later {
+		if (inPlace || i == 0 && v.partial) && w.touches(off, off+1) && w.data[off-w.off] == c {
 			return true
 		}
 	}
 	return false
 }
+
+// touches tells whether w stores to a byte from from up to to.
+func (w *write) touches(from, to int) bool { return w.off < to && from < w.off+len(w.data) }
 
 func allZero(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
 

@@ -163,6 +163,7 @@ func (w *World) mount(h, t *host) {
 	w.counts.Mounts.Add(1)
 	if t != nil {
 		t.follow(w.line)
+		w.compare() // whether this mount copied the pool, or took the copies for equal
 	}
 }
 
