@@ -140,7 +140,12 @@ func (m *Mounted) synchronise(ctx context.Context, before poolset.State) error {
 	}
 	next, peers := m.nextState(before)
 	// Durable order: the local copy first. If the mount ends here, the next one finds targets of an older generation and copies.
-	err = m.pool.SetState(func(s *poolset.State) { s.Gen, s.History, s.Peers = next.Gen, next.History, next.Peers })
+	// The mark Clean goes here, before the first byte of a clean pool changes: recovery has nothing to replay in one, and stores nothing. So a
+	// mount that a target has refused leaves copies that are as equal as it found them.
+	err = m.pool.SetState(func(s *poolset.State) {
+		s.Gen, s.History, s.Peers = next.Gen, next.History, next.Peers
+		s.Flags &^= poolset.Clean
+	})
 	if err != nil {
 		return err
 	}

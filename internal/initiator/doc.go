@@ -6,11 +6,12 @@
 //  1. Open and lock the local pool. Refuse a replica that was never promoted, an Inconsistent copy, one without a valid super
 //     slot, and a mount point that is not fit.
 //  2. Connect to every target of the pool set and compare states (HELLO changes nothing). Refuse if one has been promoted.
-//  3. Persist term+1, and that the local copy is not Clean any more.
+//  3. Persist term+1.
 //  4. Recover the volume.
 //  5. Claim each target at the new term: it breaks older connections and persists (term, writer) before it grants access. One that refuses
 //     keeps the term that it has.
-//  6. If a target is not known to be equal (docs/decisions/0003), flip the root locally. Persist the generation and the peers locally.
+//  6. If a target is not known to be equal (docs/decisions/0003), flip the root locally. Persist locally the generation, the peers, and that
+//     the copy is not Clean any more.
 //  7. Each target in turn: a full copy of the shared area if it needs one, then persist generation and peers there. From here on
 //     every drain goes to it.
 //  8. Make super slots and log present in memory, mount, open the control socket, report success.

@@ -106,7 +106,7 @@ func (m *Mounted) start(ctx context.Context) error {
 // attach is steps 3 to 7.
 func (m *Mounted) attach(ctx context.Context) error {
 	before := m.pool.State()
-	term, err := m.takeTerm()
+	term, err := m.takeTerm(0)
 	if err != nil {
 		return err
 	}
@@ -173,8 +173,8 @@ func inParts(set *poolset.Set, err error) error {
 	return fmt.Errorf("pool %s, in %s: %w", set.File, strings.Join(paths, ", "), err)
 }
 
-// takeTerm is step 3: a term higher than any that a copy has seen.
-func (m *Mounted) takeTerm() (uint64, error) {
+// takeTerm is step 3: a term higher than any that a copy has seen. The local state loses the flags in clear.
+func (m *Mounted) takeTerm(clear poolset.Flags) (uint64, error) {
 	term := m.pool.State().Term
 	for _, l := range m.links {
 		term = max(term, l.replica.Peer().Term)
@@ -182,7 +182,7 @@ func (m *Mounted) takeTerm() (uint64, error) {
 	term++
 	err := m.pool.SetState(func(s *poolset.State) {
 		s.Term, s.Writer = term, m.id.CopyID
-		s.Flags &^= poolset.Clean
+		s.Flags &^= clear
 	})
 	return term, err
 }

@@ -112,7 +112,7 @@ func (r *repair) fromReplicas(ctx context.Context) (sources []volume.Source, err
 	if err := m.connect(ctx); err != nil {
 		return nil, fmt.Errorf("a replica to take nodes from: %w", err)
 	}
-	term, err := m.takeTerm()
+	term, err := m.takeTerm(poolset.Clean)
 	if err != nil {
 		return nil, err
 	}
