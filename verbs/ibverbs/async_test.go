@@ -25,7 +25,7 @@ func waiting(t *testing.T, dev *device, qpn uint32, number uint64) *qp {
 	q, _ := bare(t)
 	q.dev, q.scq.dev, q.scq.number = dev, dev, number
 	q.state, q.handle, q.qpn = stateConnected, qpn, qpn
-	dev.qps[qpn], dev.cqs[number] = q, q.scq
+	(*dev.qps.Load())[qpn], dev.cqs[number] = q, q.scq
 	return q
 }
 
@@ -48,7 +48,8 @@ func TestAsyncEvents(t *testing.T) {
 		{"port active", asyncEvent{kind: eventPortActive, port: 1}, [2]bool{}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dev := &device{name: "dev0", port: 1, qps: map[uint32]*qp{}, cqs: map[uint64]*completionQueue{}, cm: &manager{}}
+			dev := newDevice()
+			dev.name, dev.port, dev.cm = "dev0", 1, &manager{}
 			qps := []*qp{waiting(t, dev, 1, 11), waiting(t, dev, 2, 12)}
 			(&asyncEvents{dev: dev}).take(c.event)
 			for i, q := range qps {
@@ -64,11 +65,12 @@ func TestAsyncEvents(t *testing.T) {
 func TestAsyncEvents_ListenerOfAFailedDevice(t *testing.T) {
 	l := &listener{closed: make(chan struct{}), broken: make(chan struct{})}
 	m := &manager{ids: map[*_Ctype_struct_rdma_cm_id]*connID{nil: {listener: l}}}
-	(&asyncEvents{dev: &device{cm: m}}).take(asyncEvent{kind: eventDeviceFatal})
+	d := newDevice()
+	d.cm, d.maxCQE = m, 1<<10
+	(&asyncEvents{dev: d}).take(asyncEvent{kind: eventDeviceFatal})
 	if _, err := l.Accept(); !errors.Is(err, verbs.ErrDeviceGone) {
 		t.Errorf("Accept: %v", err)
 	}
-	d := &device{cm: m, maxCQE: 1 << 10}
 	_, err := d.AllocPD()
 	_, err2 := d.CreateCQ(8)
 	_, err3 := d.Listen("127.0.0.1:0")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -69,8 +70,10 @@ type device struct {
 	closing  sync.Once
 	late     sync.WaitGroup // queue pairs that are being freed
 
-	mu     sync.RWMutex // protects the following
-	qps    map[uint32]*qp
+	// By handle. Replaced under mu and never changed, so that a completion finds its queue pair without a lock.
+	qps atomic.Pointer[map[uint32]*qp]
+
+	mu     sync.RWMutex                // protects the following
 	cqs    map[uint64]*completionQueue // by number
 	handle uint32
 }
@@ -87,6 +90,12 @@ var library = sync.OnceValue(func() error {
 	return failed("ibv_fork_init", C.ibv_fork_init())
 })
 
+func newDevice() *device {
+	d := &device{cqs: make(map[uint64]*completionQueue)}
+	d.qps.Store(&map[uint32]*qp{})
+	return d
+}
+
 // Open opens an RDMA device.
 func Open(o Options) (verbs.Device, error) {
 	if _, err := sys().devices(); err != nil {
@@ -95,7 +104,8 @@ func Open(o Options) (verbs.Device, error) {
 	if err := library(); err != nil {
 		return nil, fmt.Errorf("ibverbs: %w", err)
 	}
-	d := &device{gid: o.GID, qps: make(map[uint32]*qp), cqs: make(map[uint64]*completionQueue)}
+	d := newDevice()
+	d.gid = o.GID
 	var err error
 	if d.cm, err = newManager(); err != nil {
 		return nil, fmt.Errorf("ibverbs: %w: the module rdma_ucm must be loaded and /dev/infiniband/rdma_cm accessible", err)
@@ -312,24 +322,24 @@ func (d *device) release() error {
 func (d *device) add(q *qp) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for ok := true; ok; _, ok = d.qps[d.handle] {
+	qps := maps.Clone(*d.qps.Load())
+	for ok := true; ok; _, ok = qps[d.handle] {
 		d.handle = (d.handle + 1) & maxHandle
 	}
 	q.handle, q.qpn = d.handle, uint32(q.c.qp.qp_num)
-	d.qps[q.handle] = q
+	qps[q.handle] = q
+	d.qps.Store(&qps)
 }
 
 func (d *device) remove(q *qp) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.qps, q.handle)
+	qps := maps.Clone(*d.qps.Load())
+	delete(qps, q.handle)
+	d.qps.Store(&qps)
 }
 
-func (d *device) find(handle uint32) *qp {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.qps[handle]
-}
+func (d *device) find(handle uint32) *qp { return (*d.qps.Load())[handle] }
 
 func (d *device) addCQ(q *completionQueue) {
 	d.mu.Lock()
@@ -369,7 +379,7 @@ func (d *device) lost(cause error) {
 func (d *device) failAll(status verbs.Status, cause error, match func(*qp) bool) {
 	d.mu.RLock()
 	var hit []*qp
-	for _, q := range d.qps {
+	for _, q := range *d.qps.Load() {
 		if match(q) {
 			hit = append(hit, q)
 		}

@@ -19,7 +19,7 @@ func bare(t *testing.T) (*qp, *cq.Queue) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &device{}
+	d := newDevice()
 	queue := &completionQueue{Queue: c, dev: d, gone: true}
 	q := &qp{dev: d, pd: &pd{dev: d}, scq: queue, rcq: queue, broken: make(chan struct{}, 1)}
 	q.life, q.end = context.WithCancel(t.Context())
