@@ -94,7 +94,7 @@ func TestAsyncEvents_BrokenQueue(t *testing.T) {
 	}
 	q.attempts.Done()
 	q.end() // so that nothing tells a device, which is not there
-	if err := q.connected(&connID{manager: &manager{}}); err != nil || q.state != stateFailed || !errors.Is(q.cause, errQueue) {
+	if err := q.connected(&connID{manager: &manager{}}, true); err != nil || q.state != stateFailed || !errors.Is(q.cause, errQueue) {
 		t.Errorf("connected: %v, state %d, %v", err, q.state, q.cause)
 	}
 	q.watched.Wait()

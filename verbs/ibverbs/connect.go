@@ -101,7 +101,7 @@ func (q *qp) dial(ctx context.Context, id *connID, to *net.TCPAddr, private []by
 	got, err := q.establish(ctx, id, to, private)
 	if err == nil {
 		if err = ctx.Err(); err == nil {
-			err = q.connected(id)
+			err = q.connected(id, true)
 		}
 	}
 	if err == nil {

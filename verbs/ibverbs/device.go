@@ -324,7 +324,7 @@ func (d *device) add(q *qp) {
 	defer d.mu.Unlock()
 	qps := maps.Clone(*d.qps.Load())
 	for ok := true; ok; _, ok = qps[d.handle] {
-		d.handle = (d.handle + 1) & maxHandle
+		d.handle = d.handle%maxHandle + 1
 	}
 	q.handle, q.qpn = d.handle, uint32(q.c.qp.qp_num)
 	qps[q.handle] = q

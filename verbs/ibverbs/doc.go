@@ -24,6 +24,9 @@
 // Set-up is that of rdma_cm. The device has its own context and drives the queue pairs through their states itself, so a
 // queue pair exists before its connection, on any protection domain, and takes receives.
 //
+// siw, as the side that accepts, may leave the first requests of its peer lying until more arrives. The side that has connected over siw therefore sends Writes of no
+// bytes until it has got an answer (nudge.go).
+//
 // A device with on-demand paging lets a peer wait while it gets a page, by an answer that it gives for want of a receive as well. So on a connection to
 // such a device a Send without a receive ends it after some 15 ms, not at once.
 //

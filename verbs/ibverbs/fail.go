@@ -57,12 +57,7 @@ func (q *qp) detachQueues() {
 
 // watch takes a failed connection down: the peer gets to know, and the device flushes the queues.
 func (q *qp) watch() {
-	select {
-	case <-q.life.Done():
-		return
-	case <-q.broken:
-	}
-	if !q.pause(lastWords) {
+	if !q.awaitFailure() || !q.pause(lastWords) {
 		return
 	}
 	C.shim_qp_error(q.c)         // an error means that it is in this state, or that the device is gone
@@ -148,6 +143,9 @@ func (q *qp) complete(recv bool, seq uint32, w *C.struct_shim_wc) {
 	r.done, r.status, r.vendor = true, w.status, w.vendor
 	if recv && w.status == C.IBV_WC_SUCCESS {
 		r.len = uint32(w.len)
+	}
+	if recv || r.op == verbs.OpRead {
+		q.answered = true
 	}
 	// Those before it are done if they are not reported themselves. Only siw reports a Write before an earlier Read.
 	for s := k.head; s != seq; s++ {

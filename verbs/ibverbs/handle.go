@@ -4,9 +4,10 @@ import "encoding/binary"
 
 // A completion brings back a number, from which the queue pair and the place of the request are found: bit 63 is set for a receive,
 // bits 32 to 62 are the handle of the queue pair, bits 0 to 31 count the requests of the queue. A handle is used again only
-// after all others, so a completion that arrives after its queue pair is gone finds nothing.
+// after all others, so a completion that arrives after its queue pair is gone finds nothing. No queue pair has the handle nobody.
 const (
 	recvBit   = 1 << 63
+	nobody    = 0
 	maxHandle = 1<<31 - 1
 )
 

@@ -177,7 +177,7 @@ func (r *connRequest) accept(v verbs.QP, private []byte) error {
 	defer q.attempts.Done()
 	err := q.answer(r, private)
 	if err == nil {
-		err = q.connected(r.id)
+		err = q.connected(r.id, false)
 	}
 	if err == nil {
 		return nil

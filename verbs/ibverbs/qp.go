@@ -95,6 +95,8 @@ type qp struct {
 	status verbs.Status // of cause
 	cause  error
 	told   bool // a completion has carried the cause
+
+	answered bool // the peer has shown that it looks at what arrives, or need not show it: see nudge
 }
 
 func (p *pd) CreateQP(a verbs.QPAttr) (verbs.QP, error) {
@@ -157,14 +159,14 @@ func (q *qp) create() error {
 		return failed(fmt.Sprintf("%d sends and %d receives on RDMA device %s", q.attr.SendDepth, q.attr.RecvDepth, q.dev.name), r.err)
 	}
 	q.c, q.addr = qpOf(r), addressOf(r)
-	q.rings = ringsOf(q.c, q.attr.SendDepth, q.attr.RecvDepth)
+	q.rings = ringsOf(q.c, q.attr.SendDepth+nudgePlaces, q.attr.RecvDepth)
 	return nil
 }
 
 // create makes the device's queue pair, in the state in which it takes receives.
 func (p *pd) create(a verbs.QPAttr, scq, rcq *completionQueue, inline int) C.struct_shim_pointer {
 	attr := C.struct_shim_qp_attr{
-		scq: scq.c.cq, rcq: rcq.c.cq, send_depth: C.uint32_t(a.SendDepth), recv_depth: C.uint32_t(a.RecvDepth), max_inline: C.uint32_t(inline),
+		scq: scq.c.cq, rcq: rcq.c.cq, send_depth: C.uint32_t(a.SendDepth + nudgePlaces), recv_depth: C.uint32_t(a.RecvDepth), max_inline: C.uint32_t(inline),
 		port: C.uint8_t(p.dev.port), access: p.dev.access,
 	}
 	if p.dev.caps.Flush {
@@ -243,8 +245,8 @@ func (q *qp) repost() error {
 	return q.cause
 }
 
-// connected makes id the connection of the queue pair, and starts the goroutine that takes it down when it fails.
-func (q *qp) connected(id *connID) error {
+// connected makes id the connection of the queue pair, and starts the goroutine that takes it down when it fails. With asked, this side has asked for it.
+func (q *qp) connected(id *connID, asked bool) error {
 	id.manager.mu.Lock()
 	defer id.manager.mu.Unlock()
 	q.mu.Lock()
@@ -252,7 +254,7 @@ func (q *qp) connected(id *connID) error {
 	if q.state != stateConnecting {
 		return fmt.Errorf("the queue pair: %w", verbs.ErrClosed)
 	}
-	q.state, q.id = stateConnected, id
+	q.state, q.id, q.answered = stateConnected, id, !asked || !q.dev.siw
 	q.watched.Go(q.watch)
 	id.qp = q
 	switch {

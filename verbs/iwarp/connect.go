@@ -85,6 +85,13 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
+// An initiator sends its ready-to-receive frame again and again until the responder has sent something. siw, as the responder, sends its reply to the
+// set-up before it looks for what comes behind that (siw_accept in siw_cm.c, Linux 5.3 to 7.3): what is faster lies there until more bytes arrive.
+const (
+	firstReady = 50 * time.Millisecond
+	lastReady  = time.Second
+)
+
 // sayReady sends the ready-to-receive frame, a zero-length Write as siw's: a responder may send nothing before the first frame
 // of the initiator (RFC 5044 section 7.1.2), which else may never come.
 func (q *qp) sayReady() {

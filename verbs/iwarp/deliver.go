@@ -5,10 +5,11 @@ import "github.com/pmemfs/pmemfs/verbs"
 // What receiving changes in the queues. Entries that rx got a pointer to stay where they are until it takes them off:
 // nobody else does, except flush, which runs after it.
 
-// openGate lets a responder send: the first frame of the initiator has arrived.
-func (q *qp) openGate() {
+// heard notes that a frame of the peer has arrived: a responder may send, and an initiator need not say any more that it is ready.
+func (q *qp) heard() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.unheard = false
 	if !q.gated {
 		return
 	}

@@ -10,7 +10,7 @@
 // The first frame of an initiator is always a Write of no bytes, which is allowed at any time and touches nothing. It is the
 // ready-to-receive frame that a responder waits for before it sends anything itself. A responder of this package waits for the
 // first frame of any initiator, so with one that never sends (siw sends nothing by itself) it is silent for ever: the
-// user of the initiator speaks first.
+// user of the initiator speaks first. An initiator sends the frame again and again, until the responder has sent something.
 //
 // # Peers
 //
@@ -19,6 +19,8 @@
 //   - An initiator does not ask for the peer-to-peer set-up of RFC 6581, and sends its ready-to-receive frame all the same. A siw
 //     responder that has agreed to that set-up and is reset before the frame arrives runs into a BUG of the kernel (7.3,
 //     cm_close_handler in iwcm.c), and its host accepts no further iWARP connection.
+//   - siw, as the responder, sends its reply before it looks for what comes behind it. A request that is faster lies there until more bytes
+//     arrive, hence the ready-to-receive frames that follow the first.
 //   - Revision 1 says nothing about outstanding Reads. Then this side sends one at a time, and takes 128. siw ends a connection
 //     that has more of them than the user of its side gave to rdma_accept.
 //   - A peer of revision 2 that offers an IRD of 0 takes no Read, which RFC 6581 allows. It is refused: a Read to it would never be sent, nor

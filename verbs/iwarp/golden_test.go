@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -127,11 +128,11 @@ func TestSettle(t *testing.T) {
 		want  terms
 		fails bool
 	}{
-		{"siw", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{ird: 16, ord: 4}, false},
-		{"CRC by the peer", Options{IRD: 16, ORD: 16}, "5002 0004 0004 0005", terms{crc: true, ird: 16, ord: 4}, false},
+		{"siw", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{ird: 16, ord: 4, initiator: true}, false},
+		{"CRC by the peer", Options{IRD: 16, ORD: 16}, "5002 0004 0004 0005", terms{crc: true, ird: 16, ord: 4, initiator: true}, false},
 		{"CRC ignored", Options{CRC: true, IRD: 16, ORD: 16}, "1002 0004 0004 0005", terms{}, true},
-		{"revision 1", Options{IRD: 16, ORD: 16, Revision1: true}, "0001 0000", terms{ird: 128, ord: 1}, false},
-		{"sends no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0000", terms{ird: 16, ord: 4}, false},
+		{"revision 1", Options{IRD: 16, ORD: 16, Revision1: true}, "0001 0000", terms{ird: 128, ord: 1, initiator: true}, false},
+		{"sends no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0004 0000", terms{ird: 16, ord: 4, initiator: true}, false},
 		{"takes no Reads", Options{IRD: 16, ORD: 16}, "1002 0004 0000 0005", terms{}, true},
 		{"more Reads than we take", Options{IRD: 2, ORD: 16}, "1002 0004 0004 0003", terms{}, true},
 		{"another revision", Options{IRD: 16, ORD: 16}, "0001 0000", terms{}, true},
@@ -255,4 +256,41 @@ func TestResponderWaits(t *testing.T) {
 	_, err := conn.Write(unhex(t, "000e c140 00000001 0000000000000000 00000000")) // siw's ready-to-receive frame
 	check(t, err)
 	expect(t, conn, unhex(t, "0016 4143 00000000 00000000 00000001 00000000 00000000 00000000"))
+}
+
+// TestReadyAgain: a responder that does not look at what has come with its reply gets more, until it has sent something.
+func TestReadyAgain(t *testing.T) {
+	p := newPeer(t, Options{}, 1<<16)
+	check(t, p.qp.PostRecv([]verbs.RecvWR{{ID: 1, Local: p.sge(100, 64)}}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	connected := make(chan error, 1)
+	go func() {
+		_, err := p.dev.Connect(t.Context(), p.qp, l.Addr().String(), nil)
+		connected <- err
+	}()
+	conn, err := l.Accept()
+	check(t, err)
+	defer conn.Close()
+	_, err = readMPA(conn, requestKey)
+	check(t, err)
+	_, err = conn.Write(unhex(t, repHex+"1002 0004 0004 0004"))
+	check(t, err)
+	check(t, <-connected)
+	check(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	ready := unhex(t, "000e c140 00000001 0000000000000000 00000000")
+	for range 3 {
+		expect(t, conn, ready)
+	}
+	_, err = conn.Write(unhex(t, "0016 4143 00000000 00000000 00000001 00000000 00000000 00000000"))
+	check(t, err)
+	if wc := p.reap(t); wc.Status != verbs.StatusOK {
+		t.Fatalf("completion %+v, %v", wc, p.qp.Err())
+	}
+	check(t, conn.SetReadDeadline(time.Now().Add(8*firstReady)))
+	rest, err := io.ReadAll(conn)
+	if len(rest) > len(ready) || !errors.Is(err, os.ErrDeadlineExceeded) { // one may have been on its way
+		t.Errorf("% x, %v after the responder has sent something", rest, err)
+	}
 }

@@ -98,7 +98,9 @@ func readMPA(r io.Reader, key string) (*mpaFrame, error) {
 type terms struct {
 	crc      bool
 	ird, ord int
-	gated    bool // responder: send nothing before the first frame of the initiator
+	// An initiator says that it is ready, until the first frame of the responder has come. A responder sends nothing before the first frame of the
+	// initiator, unless that has asked it to.
+	initiator, gated bool
 }
 
 // request is the frame that an initiator with these options sends. It does not ask for the peer-to-peer set-up: a siw responder
@@ -160,7 +162,7 @@ func (o *Options) settle(req, rep *mpaFrame) (terms, error) {
 	if req.flags&mpaCRC != 0 && rep.flags&mpaCRC == 0 {
 		return terms{}, errors.New("iwarp: the peer ignores the request for CRC: turn CRC off or use another peer")
 	}
-	t := terms{crc: rep.flags&mpaCRC != 0, ird: maxReadDepth, ord: 1}
+	t := terms{crc: rep.flags&mpaCRC != 0, ird: maxReadDepth, ord: 1, initiator: true}
 	if req.enhanced() != rep.enhanced() {
 		return terms{}, errors.New("iwarp: the peer answers with another MPA revision than it was asked for")
 	}

@@ -54,6 +54,7 @@ type qp struct {
 	inbound inboundReads
 	ord     int
 	gated   bool // responder: the first frame of the initiator has not come yet
+	unheard bool // initiator: the first frame of the responder has not come yet
 }
 
 // failure is the end of a queue pair.
@@ -147,7 +148,7 @@ func (q *qp) start(conn net.Conn, t terms) error {
 	q.inbound.ring = make([]inboundRead, t.ird)
 	q.sq.reads = make([]uint64, t.ord)
 	q.ord = t.ord
-	q.gated = t.gated
+	q.gated, q.unheard = t.gated, t.initiator
 	q.state = stateConnected
 	if q.waits != nil {
 		q.waits.Attach(q)

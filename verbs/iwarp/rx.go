@@ -138,7 +138,7 @@ func (x *rx) header() (bool, *failure) {
 	if x.head, bad = parseHeader(x.raw[:size]); bad != nil {
 		return false, refuse(bad)
 	}
-	x.q.openGate()
+	x.q.heard()
 	x.at = atPayload
 	return true, x.admit()
 }

@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pmemfs/pmemfs/verbs"
 )
@@ -140,10 +141,20 @@ func (q *qp) sent(from, to uint64) {
 // serve is the server goroutine: it sends what neither the receiver nor PostSend may wait for.
 func (q *qp) serve() {
 	defer close(q.serverDone)
+	wait := firstReady
+	again := time.NewTimer(wait)
+	defer again.Stop()
 	for {
 		select {
 		case <-q.stop:
 			return
+		case <-again.C:
+			if q.silentPeer() {
+				q.sayReady()
+				wait = min(2*wait, lastReady)
+				again.Reset(wait)
+			}
+			continue
 		case <-q.kick:
 		}
 		q.tx.mu.Lock()
@@ -152,6 +163,13 @@ func (q *qp) serve() {
 		q.push()
 		q.tx.mu.Unlock()
 	}
+}
+
+// silentPeer tells whether an initiator waits for its peer's first frame.
+func (q *qp) silentPeer() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.unheard && q.state == stateConnected
 }
 
 // wakeServer tells the server that there is something to send.

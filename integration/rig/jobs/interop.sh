@@ -47,7 +47,7 @@ siw)
 	# Without the peer-to-peer set-up siw sends no first frame, which a responder has to wait for.
 	suite TestSiwConnects/Plain -test.skip //ResponderFirst
 	suite "TestSiwConnects/^(CRC|OneRead|ManyReads)\$$some"
-	suite TestRequest -request '10 02'
+	suite 'TestRequest|TestSiwNudges' -request '10 02'
 	setting mpa_version 1 suite "TestRequest|TestSiwConnects/^(Plain|CRC)\$$some" -request '00 01'
 	setting mpa_crc_required 1 suite "TestRequest|TestSiwConnects/^Plain\$$some" -request '50 02'
 	setting peer_to_peer 1 suite "TestRequest|TestSiwConnects/^(Plain|CRC)\$$some" -request '10 02 peer-to-peer'
