@@ -72,7 +72,7 @@ func TestScale(t *testing.T) {
 	killed := r.timedMount()
 	st := r.status()
 	t.Logf("mount %v, after a kill %v; RssAnon %d MiB; stat %v and %v for %d files; fsync %v and %v; pauses %.3f ms", clean, killed, anon>>20,
-		scale.Median(stats[0]), scale.Median(stats[1]), few, scale.Median(p10s[0]), scale.Median(p10s[1]), st.PauseP99*1000)
+		scale.Median(stats[0]), scale.Median(stats[1]), few, scale.Median(p10s[0]), scale.Median(p10s[1]), st.Pauses.P99()*1000)
 	log, err := os.ReadFile(r.Path("large.log"))
 	r.must(err)
 	if n := strings.Count(string(log), "snapshot=true"); n != 2 && !race {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pmemfs/pmemfs/internal/pauses"
 )
 
 // Pool describes one initiator: NAME.toml, NAME.set and a mount point mnt-NAME below the stage's directory.
@@ -103,7 +105,7 @@ type Status struct {
 	SealedLSN uint64 `json:"sealed_lsn"`
 
 	Drains   uint64            `json:"drains"`
-	PauseP99 float64           `json:"pause_p99_seconds"`
+	Pauses   pauses.Histogram  `json:"pauses"`
 	Requests map[string]uint64 `json:"requests"`
 	Copies   []struct {
 		Role       string `json:"role"`

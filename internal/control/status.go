@@ -3,6 +3,8 @@ package control
 import (
 	"fmt"
 	"strings"
+
+	"github.com/pmemfs/pmemfs/internal/pauses"
 )
 
 // Verdict is the first word of a status.
@@ -55,6 +57,8 @@ type Status struct {
 	// PauseP99 is the time in seconds that 99 % of the pauses of the daemon's runtime did not exceed: for the garbage collector, or
 	// for anything else that stops it.
 	PauseP99 float64 `json:"pause_p99_seconds,omitempty"`
+	// Pauses are all of them since the daemon began; what came between two looks is the difference.
+	Pauses pauses.Histogram `json:"pauses,omitempty"`
 }
 
 // Copy is the local pool or one target.

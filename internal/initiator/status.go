@@ -45,7 +45,8 @@ func (m *Mounted) status() *control.Status {
 	s := m.serving(control.Healthy)
 	s.SealedLSN = m.commit.Durable()
 	s.BytesTotal, s.BytesFree, s.Inodes = space.Blocks*4096, space.Free*4096, space.Inodes
-	s.PauseP99 = pauses.P99()
+	s.Pauses = pauses.Read()
+	s.PauseP99 = s.Pauses.P99()
 	s.Requests, s.Drains = m.fuse.Counts().ByName(), m.commit.Drains()
 	s.Copies = append(s.Copies, m.localCopy())
 	for _, l := range m.links {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmemfs/pmemfs/integration/bench/scale"
 	"github.com/pmemfs/pmemfs/integration/stage"
+	"github.com/pmemfs/pmemfs/internal/pauses"
 )
 
 func main() {
@@ -38,6 +39,7 @@ type run struct {
 	seed          uint64
 	rnd           *rand.Rand
 	stage         *stage.Stage
+	loaded        pauses.Histogram // of the daemon with all files, while it had work to do
 	broken        int
 }
 
