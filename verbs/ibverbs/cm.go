@@ -88,7 +88,14 @@ func (m *manager) run() {
 	})
 }
 
-// next hands over one event, if there is one.
+// drain hands over the events that are there already. Before a removal of the device ends a connection, it makes an event of that connection, which
+// goes with its id: whoever destroys an id has to look first, for there may be no other news of the removal (siw has none).
+func (m *manager) drain() {
+	for m.next() {
+	}
+}
+
+// next hands over one event, if there is one. The caller holds no lock.
 func (m *manager) next() bool {
 	m.mu.Lock()
 	errno := C.shim_cm_next(m.c, &m.event)

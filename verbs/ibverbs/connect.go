@@ -107,6 +107,7 @@ func (q *qp) dial(ctx context.Context, id *connID, to *net.TCPAddr, private []by
 	if err == nil {
 		return dialed{private: got}
 	}
+	q.dev.cm.drain()
 	return dialed{err: errors.Join(err, id.destroy(), q.rewind())}
 }
 

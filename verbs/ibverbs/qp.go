@@ -309,6 +309,7 @@ func (q *qp) shut() error {
 func (q *qp) free(id *connID) error {
 	var errs []error
 	if id != nil {
+		q.dev.cm.drain()
 		C.shim_cm_disconnect(id.c) // an error means that it is disconnected
 		errs = append(errs, id.destroy())
 	}
