@@ -9,7 +9,7 @@ GOFLAGS_ := -trimpath $(if $(TAGS),-tags $(TAGS)) -ldflags "-X github.com/pmemfs
 PACKAGES := gcc systemd libc6-dev fuse3 mount sqlite3 tar util-linux coreutils diffutils findutils acl attr e2fsprogs \
             git lmdb-utils postgresql-15 qemu-utils rsync \
             libibverbs-dev librdmacm-dev ibverbs-providers
-RDMA_PACKAGES := qemu-system-x86 binutils kmod xz-utils zstd util-linux libibverbs-dev librdmacm-dev
+RDMA_PACKAGES := binutils kmod xz-utils zstd util-linux libibverbs-dev librdmacm-dev
 
 .PHONY: all build install uninstall test test-race test-arm64 test-rdma crash mutants fsx demo bench bench-scale bench-rdma lint deps deps-rdma fuzz
 

@@ -33,7 +33,7 @@ type boot struct {
 	tasks []task
 }
 
-// boots groups the tasks that are to be run. Those that may take the longest come first, so that none is alone at the end.
+// boots groups the tasks that are to be run. Those with two guests, which wait the most, come first, then those that may take the longest, so that none is alone at the end.
 func boots(all []task) []boot {
 	var list []boot
 	index := map[string]int{}
@@ -50,9 +50,13 @@ func boots(all []task) []boot {
 		}
 		list[i].tasks = append(list[i].tasks, t)
 	}
-	slices.SortStableFunc(list, func(a, b boot) int { return cmp.Compare(b.limit(), a.limit()) })
+	slices.SortStableFunc(list, func(a, b boot) int {
+		return cmp.Or(cmp.Compare(b.guests(), a.guests()), cmp.Compare(b.limit(), a.limit()))
+	})
 	return list
 }
+
+func (b boot) guests() int { return b.tasks[0].job.guests }
 
 // limit is what all runs of the boot may take.
 func (b boot) limit() (sum time.Duration) {
@@ -63,18 +67,19 @@ func (b boot) limit() (sum time.Duration) {
 }
 
 // machines makes the guests of a boot, with the lists of what they have to run.
-func (b boot) machines(kernel, image string, s share) ([]*machine, error) {
-	sides, cpus := []string{"AB"}, 2
-	if b.tasks[0].job.guests == 2 {
-		sides, cpus = []string{"A", "B"}, 1
+func (b boot) machines(qemu []string, kernel, image string, s share) ([]*machine, error) {
+	sides, cpus := []string{"AB"}, 1
+	if b.guests() == 2 {
+		sides = []string{"A", "B"}
 	}
 	var list strings.Builder
 	for i, t := range b.tasks {
+		cpus = max(cpus, t.job.cpus)
 		fmt.Fprintf(&list, "%d %d %s.sh %s\n", i, int(t.job.limit.Seconds()), t.job.name, strings.Join(t.variables, " "))
 	}
 	var ms []*machine
 	for _, side := range sides {
-		m := &machine{boot: b.name, sides: side, dir: filepath.Join(s.work, b.name, side), cpus: cpus, kernel: kernel, image: image, share: s}
+		m := &machine{boot: b.name, sides: side, dir: filepath.Join(s.work, b.name, side), cpus: cpus, qemu: qemu, kernel: kernel, image: image, share: s}
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
 			return nil, err
 		}

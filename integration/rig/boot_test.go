@@ -19,12 +19,11 @@ exec sleep 60
 
 // fakeGuest comes up at the start with the number good.
 func fakeGuest(t *testing.T, good string) *machine {
-	path, work := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(path, qemu), []byte(fakeQemu), 0o755); err != nil {
+	qemu, work := filepath.Join(t.TempDir(), "qemu"), t.TempDir()
+	if err := os.WriteFile(qemu, []byte(fakeQemu), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", path+":"+os.Getenv("PATH"))
-	m := &machine{boot: "b", sides: "AB", dir: filepath.Join(work, "b", "AB"), cpus: 1, share: share{work: work}}
+	m := &machine{boot: "b", sides: "AB", dir: filepath.Join(work, "b", "AB"), cpus: 1, qemu: []string{qemu}, share: share{work: work}}
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

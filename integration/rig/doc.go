@@ -17,6 +17,7 @@
 //	# boot: NAME                      runs with the same name share a guest, one after the other; default "main"
 //	# measures: yes                 it prints figures, and runs only when -run names it
 //	# guests: 2                       each side is a guest of its own; such a job has its own boot
+//	# cpus: 2                         the guest has two processors, where one does for most jobs: two that share a host's wait for each other
 //
 // A run with device=rxe is not made on a kernel whose rxe is not good enough; it is then printed as "not run".
 //

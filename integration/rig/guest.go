@@ -6,14 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 const (
-	qemu = "qemu-system-x86_64"
-
 	nvdimmSize  = 48 << 20 // full copies of pools are a good part of what jobs do
 	memoryMiB   = 1024
 	bootTimeout = 2 * time.Minute // from the start of qemu to the first run
@@ -27,8 +26,9 @@ type machine struct {
 	boot, sides string // sides are AB for both in one guest, or A or B
 	dir         string // of its files, below share.work
 	cpus        int
-	kernel      string // vmlinux
-	image       string // initramfs
+	qemu        []string // the words that start it
+	kernel      string   // vmlinux
+	image       string   // initramfs
 	share       share
 
 	cmd  *exec.Cmd
@@ -45,7 +45,7 @@ func (m *machine) power(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	m.cmd = exec.CommandContext(ctx, qemu, m.arguments()...)
+	m.cmd = exec.CommandContext(ctx, m.qemu[0], slices.Concat(m.qemu[1:], m.arguments())...)
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
 		return &UnavailableError{err}

@@ -25,6 +25,7 @@ type job struct {
 	limit    time.Duration // of one run
 	boot     string
 	guests   int
+	cpus     int  // of each guest: the most that a job of the boot asks for
 	measures bool // it prints figures, and is made only when somebody asks for it
 }
 
@@ -64,7 +65,7 @@ func loadJobs(files fs.FS) ([]job, error) {
 
 // parseJob reads the lines "# key: value" at the top of a script.
 func parseJob(name, text string) (job, error) {
-	j := job{name: name, text: text, limit: defaultTime, boot: "main", guests: 1}
+	j := job{name: name, text: text, limit: defaultTime, boot: "main", guests: 1, cpus: 1}
 	tags := ""
 	for line := range strings.Lines(text) {
 		comment, ok := strings.CutPrefix(line, "#")
@@ -134,6 +135,11 @@ func (j *job) set(key, value string) (err error) {
 			return fmt.Errorf("want 2, or no such line")
 		}
 		j.guests, j.boot = 2, j.name
+	case "cpus":
+		if value != "2" {
+			return fmt.Errorf("want 2, or no such line")
+		}
+		j.cpus = 2
 	default:
 		return fmt.Errorf("no such key")
 	}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// parallelBoots is how many boots go on at a time. Jobs wait a good deal, and the start of a kernel uses one core.
-const parallelBoots = 2
+// parallelBoots is how many boots go on at a time: one more than a machine with two processors could feed, for jobs wait a good deal.
+const parallelBoots = 3
 
 // prepareTimeout bounds everything before the first boot, with an empty cache.
 const prepareTimeout = 15 * time.Minute
@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run it as root: it unpacks packages and compiles in a root of its own")
 	}
-	for _, p := range []string{qemu, "apt-get", "dpkg-deb", "depmod", "strip", "xz", "zstd", "unshare"} {
+	for _, p := range []string{"apt-get", "dpkg-deb", "depmod", "strip", "xz", "zstd", "unshare"} {
 		if _, err := exec.LookPath(p); err != nil {
 			return &UnavailableError{fmt.Errorf("%w: run \"make deps-rdma\"", err)}
 		}
@@ -141,7 +141,7 @@ func (g *guest) play(ctx context.Context, o Options, work string, all []task) ([
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			ms, err := b.machines(filepath.Join(g.kernel.dir, "vmlinux"), image, s)
+			ms, err := b.machines(g.qemu, filepath.Join(g.kernel.dir, "vmlinux"), image, s)
 			if err == nil {
 				err = b.run(ctx, ms, report, note)
 			}
@@ -177,6 +177,7 @@ func writeJobs(s share) error {
 type guest struct {
 	kernel  *kernel
 	root    string // of the userland
+	qemu    []string
 	drivers drivers
 	devices []string // types of RDMA device that it has
 }
@@ -206,7 +207,7 @@ func prepare(ctx context.Context, o Options) (*guest, error) {
 	return g, err
 }
 
-// assemble gets userland, kernel and drivers. To compile the drivers takes as long as to fetch all that is fetched, so the userland is made beside it.
+// assemble gets userland, kernel and drivers. To compile the drivers takes as long as to fetch all that is fetched, so qemu and the userland are made beside it.
 func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error) {
 	main, security, err := mirrors(ctx)
 	if err != nil {
@@ -227,7 +228,9 @@ func assemble(ctx context.Context, c *cache, o Options, old bool) (*guest, error
 	made := make(chan error, 1)
 	go func() {
 		made <- withLists(ctx, trixie, func() (err error) {
-			g.root, err = userland(ctx, c, trixie)
+			if g.qemu, err = findQEMU(ctx, c, trixie); err == nil {
+				g.root, err = userland(ctx, c, trixie)
+			}
 			return err
 		})
 	}()

@@ -43,11 +43,11 @@ func TestJobs_AllParse(t *testing.T) {
 }
 
 func TestParseJob(t *testing.T) {
-	j, err := parseJob("name", "# job: shows it\n# run: device=rxe pool=devdax\n# run: device=siw\n# build: p ./cmd/p\n# test: q.test ./q\n# tags: x\n# time: 90s\n# guests: 2\n\n# time: 1s\n")
+	j, err := parseJob("name", "# job: shows it\n# run: device=rxe pool=devdax\n# run: device=siw\n# build: p ./cmd/p\n# test: q.test ./q\n# tags: x\n# time: 90s\n# guests: 2\n# cpus: 2\n\n# time: 1s\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j.about != "shows it" || len(j.runs) != 2 || j.limit != 90*time.Second || j.guests != 2 || j.boot != "name" {
+	if j.about != "shows it" || len(j.runs) != 2 || j.limit != 90*time.Second || j.guests != 2 || j.cpus != 2 || j.boot != "name" {
 		t.Errorf("got %+v", j)
 	}
 	if want := []program{{"p", "./cmd/p", recipe{"x", false}}, {"q.test", "./q", recipe{"x", true}}}; !slices.Equal(j.programs, want) {
@@ -63,7 +63,7 @@ func TestParseJob(t *testing.T) {
 }
 
 func TestParseJob_Refused(t *testing.T) {
-	for _, line := range []string{"# run: device", "# build: ./cmd/p", "# build: q ./cmd/p", "# test: p ./cmd/p", "# time: soon", "# guests: 3", "# job", "# tyme: 1s"} {
+	for _, line := range []string{"# run: device", "# build: ./cmd/p", "# build: q ./cmd/p", "# test: p ./cmd/p", "# time: soon", "# guests: 3", "# cpus: 1", "# job", "# tyme: 1s"} {
 		text := "# job: shows it\n" + line + "\n"
 		if line == "# job" {
 			text = line + "\n"

@@ -46,7 +46,7 @@ type Options struct {
 	Iterations int           // round trips of a latency test
 	Time       time.Duration // of a bandwidth test
 	Window     int           // work requests in flight in a bandwidth test
-	Busy       bool          // poll without ever sleeping, as perftest does; a transfer sleeps all the same
+	Busy       bool          // both sides poll without ever sleeping, as perftest's do; a transfer sleeps all the same
 }
 
 // Check refuses options and tests that Run cannot carry out.
@@ -124,10 +124,10 @@ func (m *measurement) run(ctx context.Context, t Test) (Result, error) {
 		values, err = m.writeLatency(ctx, t.Size)
 	case ReadLatency:
 		m.wrs[0] = m.read(t.Size)
-		values, err = m.latency(ctx, func() error { return m.roundTrip(1) })
+		values, err = m.readLatency(ctx, 1)
 	case WriteReadLatency:
 		m.wrs[0], m.wrs[1] = m.write(t.Size), m.read(MinSize)
-		values, err = m.latency(ctx, func() error { return m.roundTrip(2) })
+		values, err = m.readLatency(ctx, 2)
 	case WriteBandwidth:
 		values, err = m.bandwidth(ctx, verbs.OpWrite, t.Size)
 	default: // ReadBandwidth
@@ -156,6 +156,16 @@ func (m *measurement) writeLatency(ctx context.Context, size int) ([]float64, er
 		values[i] /= 2
 	}
 	return values, nil
+}
+
+// readLatency measures round trips of the first n work requests of wrs.
+func (m *measurement) readLatency(ctx context.Context, n int) ([]float64, error) {
+	if m.busy { // so is the server, although it has nothing to do: its processor stays awake
+		if _, err := m.startExchange(ctx, MinSize, 0, m.next); err != nil {
+			return nil, err
+		}
+	}
+	return m.latency(ctx, func() error { return m.roundTrip(n) })
 }
 
 func (m *measurement) latency(ctx context.Context, loop func() error) ([]float64, error) {

@@ -3,9 +3,9 @@
 // with 10.8.0.2, and has a processor of its own; the programs are in the PATH. integration/rig runs it in a virtual machine (jobs/perftest.sh).
 //
 // Both do the same, as far as perftest lets itself be told: connections of rdma_cm, the same number of round trips, of which the percentiles are taken here
-// from the list of all of them, the same bytes and window of work requests, each device's own inline size, pinned memory, and in latency tests a client that
-// polls without ever sleeping. What differs: pmemfs sleeps between the completions of a bandwidth test, as it does in daily work, and ends it with a READ, which
-// proves that all is placed; its server sleeps unless it has to look for WRITEs, where perftest's polls all the time; it signals a quarter of the work requests of a
+// from the list of all of them, the same bytes and window of work requests, each device's own inline size, pinned memory, and in latency tests two sides that
+// poll without ever sleeping. What differs: pmemfs sleeps between the completions of a bandwidth test, as it does in daily work, and ends it with a READ, which
+// proves that all is placed, and its server sleeps then, where perftest's polls all the time; it signals a quarter of the work requests of a
 // window and posts what the window has room for as one batch.
 package main
 

@@ -1,7 +1,6 @@
 # job: pools that the device cannot have: refused, and through bounce buffers once they are configured on each side
 # run: device=siw provider=ibverbs pool=disk method=gpspm
 # run: device=siw provider=ibverbs pool=fsdax method=gpspm
-# boot: ibverbs
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload

@@ -6,6 +6,7 @@
 # build: fabric ./integration/bench/fabric
 # time: 30m
 # boot: perftest
+# cpus: 2
 # measures: yes
 hosts
 # A thread of the kernel that has to work for siw or rxe on a processor where a program polls is to run at once. Debian's kernel lets it wait for the next tick.

@@ -2,6 +2,7 @@
 # run: device=siw provider=ibverbs pool=memory
 # run: device=rxe provider=ibverbs pool=memory
 # boot: ibverbs
+# cpus: 2
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 # build: workload ./integration/workload

@@ -1,6 +1,5 @@
 # job: the kernel's own rxe copies to wrong places with on-demand paging: a pool on a DAX file system is refused with it, before a byte is written
 # run: device=rxe provider=ibverbs pool=fsdax method=auto
-# boot: ibverbs
 # build: pmemfs ./cmd/pmemfs
 # build: pmemfs-target ./cmd/pmemfs-target
 if [ ! -e /rdma_rxe.unmended.ko ]; then

@@ -1,5 +1,6 @@
 # job: verbs/ibverbs passes the suite of all providers, sees a port that goes down, a peer and a device that vanish, and allocates nothing
 # boot: ibverbs
+# cpus: 2
 # time: 5m
 # tags: rdma
 # test: ibverbs.test ./verbs/ibverbs
