@@ -1,4 +1,5 @@
 # job: the guest has what the other jobs rely on: two sides that reach each other over an RDMA device, DAX without page cache, Device DAX
+# boot: ibverbs
 # run: device=siw
 # run: device=rxe
 hosts
@@ -10,9 +11,9 @@ for side in A B; do
 done
 # siw can leave the first request of a connection lying for ever (verbs/ibverbs/nudge.go), and rping does nothing about that.
 ping_pong() {
-	background server on A timeout 12 rping -s -a 10.8.0.1 -C 5
+	background server on A timeout 6 rping -s -a 10.8.0.1 -C 5
 	sleep 1
-	on B timeout 10 rping -c -a 10.8.0.1 -C 5 -v
+	on B timeout 5 rping -c -a 10.8.0.1 -C 5 -v
 }
 ping_pong || { sleep 3; ping_pong; } || { sleep 3; ping_pong; }
 rdma link show
