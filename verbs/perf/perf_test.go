@@ -97,6 +97,26 @@ func TestRun(t *testing.T) {
 	check(t, dev.Close())
 }
 
+// TestRun_Busy: the server polls after a client has asked it to, answers requests all the same, and lets go of a client that has gone.
+func TestRun_Busy(t *testing.T) {
+	s := newServer(t)
+	for range maxClients + 1 {
+		dev := iwarp.New(iwarp.Options{})
+		n := 0
+		tests := []Test{{ReadLatency, 8}, {WriteReadLatency, 64}, {WriteLatency, 8}, {ReadLatency, 8}, {WriteBandwidth, 4096}}
+		check(t, Run(t.Context(), dev, s.addr, Options{Iterations: 2, Time: 1, Window: 4, Busy: true}, tests, func(Result) { n++ }))
+		if n != len(tests) {
+			t.Errorf("%d results of %d tests", n, len(tests))
+		}
+		check(t, dev.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.errs) > 0 {
+		t.Errorf("the server says %v", s.errs)
+	}
+}
+
 func TestRun_RefusesWhatItCannotDo(t *testing.T) {
 	good := Options{Iterations: 1, Time: time.Millisecond, Window: 1}
 	for says, c := range map[string]struct {
