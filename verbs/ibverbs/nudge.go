@@ -14,7 +14,7 @@ import "C"
 // The kernel's siw, as the side that accepts, sends its reply to the set-up before it looks for what comes behind that (siw_accept in siw_cm.c, Linux
 // 5.3 to 7.3). A first request that is faster, as on a machine with one processor or a busy one, lies there until more bytes arrive,
 // which may be never. So the side that has connected sends a Write of no bytes, again and again, until the peer has answered to anything: it touches no memory and
-// needs no region (RFC 5040, RFC 6581 section 9).
+// needs no key, and is what an initiator says that it is ready with (RFC 6581).
 const (
 	firstNudge = 50 * time.Millisecond
 	lastNudge  = time.Second
