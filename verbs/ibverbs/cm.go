@@ -89,7 +89,7 @@ func (m *manager) run() {
 }
 
 // drain hands over the events that are there already. Before a removal of the device ends a connection, it makes an event of that connection, which
-// goes with its id: whoever destroys an id has to look first, for there may be no other news of the removal (siw has none).
+// goes with its id: whoever ends a connection has to look first, for there may be no other news of the removal (siw has none).
 func (m *manager) drain() {
 	for m.next() {
 	}

@@ -37,7 +37,7 @@ const (
 // completions that are made here, those of requests that the device does not flush.
 //
 // The device's queue has room for twice the places: completions of a queue pair that was closed, which nobody wants any more, can
-// still stand in it while new requests take the places.
+// still stand in it while new requests take the places. So can those of nudges that were flushed.
 type completionQueue struct {
 	*cq.Queue
 	dev     *device
@@ -75,7 +75,7 @@ func (d *device) CreateCQ(depth int) (verbs.CQ, error) {
 		return nil, fmt.Errorf("ibverbs: create a completion queue: %w", err)
 	}
 	number := lastCQ.Add(1)
-	r := C.shim_cq(d.context, C.int(min(2*depth, d.maxCQE)), C.uintptr_t(number))
+	r := C.shim_cq(d.context, C.int(min(2*depth+d.nudgePlaces(), d.maxCQE)), C.uintptr_t(number))
 	if err := failed("ibverbs: create a completion queue of "+d.name, r.err); err != nil {
 		return nil, err
 	}

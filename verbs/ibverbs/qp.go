@@ -159,14 +159,14 @@ func (q *qp) create() error {
 		return failed(fmt.Sprintf("%d sends and %d receives on RDMA device %s", q.attr.SendDepth, q.attr.RecvDepth, q.dev.name), r.err)
 	}
 	q.c, q.addr = qpOf(r), addressOf(r)
-	q.rings = ringsOf(q.c, q.attr.SendDepth+nudgePlaces, q.attr.RecvDepth)
+	q.rings = ringsOf(q.c, q.attr.SendDepth+q.dev.nudgePlaces(), q.attr.RecvDepth)
 	return nil
 }
 
 // create makes the device's queue pair, in the state in which it takes receives.
 func (p *pd) create(a verbs.QPAttr, scq, rcq *completionQueue, inline int) C.struct_shim_pointer {
 	attr := C.struct_shim_qp_attr{
-		scq: scq.c.cq, rcq: rcq.c.cq, send_depth: C.uint32_t(a.SendDepth + nudgePlaces), recv_depth: C.uint32_t(a.RecvDepth), max_inline: C.uint32_t(inline),
+		scq: scq.c.cq, rcq: rcq.c.cq, send_depth: C.uint32_t(a.SendDepth + p.dev.nudgePlaces()), recv_depth: C.uint32_t(a.RecvDepth), max_inline: C.uint32_t(inline),
 		port: C.uint8_t(p.dev.port), access: p.dev.access,
 	}
 	if p.dev.caps.Flush {

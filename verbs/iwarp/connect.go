@@ -97,6 +97,9 @@ const (
 func (q *qp) sayReady() {
 	q.tx.mu.Lock()
 	defer q.tx.mu.Unlock()
+	if q.tx.ended { // nothing follows a Terminate
+		return
+	}
 	h := header{tagged: true, op: opWrite, stag: 1}
 	q.tx.message(&h, nil, 0, 0, noOwner)
 	q.tx.flush()
