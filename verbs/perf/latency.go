@@ -49,14 +49,14 @@ func (e *exchange) serve(ctx context.Context) error {
 }
 
 // startExchange agrees with the server on n WRITEs of size bytes. first is the sequence number of the first: none was used before. From then on
-// the server polls without ever sleeping if this side does.
-func (s *side) startExchange(ctx context.Context, size, n int, first uint64) (*exchange, error) {
+// the server polls without ever sleeping if it is to be busy.
+func (s *side) startExchange(ctx context.Context, size, n int, first uint64, busy bool) (*exchange, error) {
 	b := s.sendBuffer()
 	binary.LittleEndian.PutUint32(b, uint32(size))
 	binary.LittleEndian.PutUint32(b[4:], uint32(n))
 	binary.LittleEndian.PutUint64(b[8:], first)
 	binary.LittleEndian.PutUint64(b[16:], 0)
-	if s.busy {
+	if busy {
 		b[16] = 1
 	}
 	if err := s.send(requestSize); err != nil {

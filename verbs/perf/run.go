@@ -143,7 +143,7 @@ func (m *measurement) run(ctx context.Context, t Test) (Result, error) {
 
 func (m *measurement) writeLatency(ctx context.Context, size int) ([]float64, error) {
 	n := m.opt.Iterations + warmUp(m.opt.Iterations)
-	e, err := m.startExchange(ctx, size, n, m.next)
+	e, err := m.startExchange(ctx, size, n, m.next, m.busy)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (m *measurement) writeLatency(ctx context.Context, size int) ([]float64, er
 // readLatency measures round trips of the first n work requests of wrs.
 func (m *measurement) readLatency(ctx context.Context, n int) ([]float64, error) {
 	if m.busy { // so is the server, although it has nothing to do: its processor stays awake
-		if _, err := m.startExchange(ctx, MinSize, 0, m.next); err != nil {
+		if _, err := m.startExchange(ctx, MinSize, 0, m.next, true); err != nil {
 			return nil, err
 		}
 	}
@@ -187,6 +187,9 @@ const (
 )
 
 func (m *measurement) bandwidth(ctx context.Context, op verbs.Opcode, size int) ([]float64, error) {
+	if _, err := m.startExchange(ctx, MinSize, 0, m.next, false); err != nil { // a server that polls takes a processor that a software device needs
+		return nil, err
+	}
 	n := max(m.opt.Window, min(RoundBytes/size, roundMost))
 	return m.newTransfer(op, size, m.opt.Window, n).rates(ctx, m.opt.Time)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 
 	"github.com/pmemfs/pmemfs/verbs"
@@ -63,7 +64,8 @@ func serve(ctx context.Context, dev verbs.Device, req verbs.ConnRequest) error {
 	for {
 		b, err := s.message(ctx, limit)
 		if errors.Is(err, verbs.ErrTimeout) {
-			continue // the client measures what this side has nothing to do with
+			s.busy = false // the client may be gone without a word
+			continue       // or it measures what this side has nothing to do with
 		}
 		if ctx.Err() != nil || ended(err) {
 			return nil
@@ -93,7 +95,7 @@ func (s *side) answer(ctx context.Context, request []byte) error {
 		return fmt.Errorf("the client asks for WRITEs of %d bytes: want a multiple of 8, %d to %d", size, MinSize, MaxSize)
 	}
 	e := newExchange(s, int(size), binary.LittleEndian.Uint64(request[8:]))
-	s.busy = request[16] == 1
+	s.busy = request[16] == 1 && runtime.GOMAXPROCS(0) > 1 // with one, nothing else of this process would run
 	if err := s.send(0); err != nil {
 		return err
 	}
