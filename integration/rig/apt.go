@@ -110,10 +110,12 @@ func (a *apt) answers() string { return filepath.Join(a.dir, "answers") }
 func (a *apt) ask(ctx context.Context, program string, args ...string) (string, error) {
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{a.sources, program}, args...), "\x00")))
 	kept := filepath.Join(a.answers(), fmt.Sprintf("%x", sum[:12]))
+	a.mu.Lock() // an update removes the answers
+	defer a.mu.Unlock()
 	if text, err := os.ReadFile(kept); err == nil {
 		return string(text), nil
 	}
-	out, err := a.run(ctx, "", program, args...)
+	out, err := a.command(ctx, "", program, args...)
 	if err != nil {
 		return "", &UnavailableError{err}
 	}

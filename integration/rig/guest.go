@@ -64,6 +64,15 @@ func (m *machine) cut() {
 	<-m.done
 }
 
+// up reports whether the guest has come as far as its first run.
+func (m *machine) up() bool {
+	if m.cmd == nil || m.ended() {
+		return false
+	}
+	_, err := os.Stat(m.path("ready"))
+	return err == nil
+}
+
 func (m *machine) ended() bool {
 	select {
 	case <-m.done:

@@ -25,7 +25,7 @@ type job struct {
 	limit    time.Duration // of one run
 	boot     string
 	guests   int
-	cpus     int  // of each guest: the most that a job of the boot asks for
+	cpus     int  // of each guest: the most that a job asks for of those that are run in the boot
 	measures bool // it prints figures, and is made only when somebody asks for it
 }
 

@@ -1,5 +1,6 @@
 # job: the guest has what the other jobs rely on: two sides that reach each other over an RDMA device, DAX without page cache, Device DAX
 # boot: ibverbs
+# cpus: 2
 # run: device=siw
 # run: device=rxe
 hosts

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -158,6 +159,9 @@ func (r *run) pauses(p *pool) error {
 	st, err := p.Status()
 	if err != nil {
 		return err
+	}
+	if st.Pauses.Count() == 0 {
+		return errors.New("pmemfs status tells no pauses: are bin/pmemfs and this program of one version?")
 	}
 	// This program has the same runtime and processors, and collects when the daemons are idle: the machine, not the daemon, makes the pauses that it sees too.
 	own := pauses.Read()
