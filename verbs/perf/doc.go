@@ -17,7 +17,7 @@
 //
 // The connection request has 24 bytes of private data, its acceptance too: magic "PMFPERF1", address u64 and key u32 of the region where WRITEs go
 // and READs come from (MaxSize bytes), zero u32. A Send of 24 bytes asks for an exchange of WRITEs: size u32, number u32, sequence number
-// of the first u64, u32 1 if the server is to poll without ever sleeping, until the next request or the end, zero u32; an empty Send says that the server is ready. The number may
-// be 0. The server
-// answers each WRITE whose last 8 bytes hold the sequence number that is due with the same. All integers are little-endian.
+// of the first u64, u32 1 if the server is to poll without ever sleeping, zero u32; an empty Send says that the server is ready. The number may be 0.
+// The server answers each WRITE whose last 8 bytes hold the sequence number that is due with the same. It polls until the next request, or until the client has been
+// silent for 10 s, and not at all where its process has one processor. All integers are little-endian.
 package perf
